@@ -1,0 +1,80 @@
+"""Every setting, declared once: name, default, meaning. Read from the environment, never from anywhere else.
+
+`QWENVL_<NAME>` sets the field `<name>`; `HOST` and `PORT` stand without the prefix. README's table is held equal to this
+file by a test.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qwenvl.errors import InvalidRequest
+
+DETAILS = ("fast", "balanced", "fine")
+QUANTIZATIONS = ("int8", "none", "bfloat16")
+MIB = 1024 * 1024
+
+
+def setting(default, meaning: str, *, env: str | None = None, choices: tuple = (), least=None):
+    """A dataclass field that knows the environment variable it comes from and what it means."""
+    meta = {"meaning": meaning, "env": env, "choices": choices, "least": least}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one process. `Settings()` has every default; `Settings.from_env()` reads the environment."""
+
+    host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for everybody on the network", env="HOST")
+    port: int = setting(5000, "port to listen on", env="PORT", least=0)
+    model: str = setting("auto", "`auto`, `demo`, a folder in Hugging Face layout, or a Hub id")
+    quantization: str = setting("int8", "`int8`, `bfloat16`, or `none` (float32)", choices=QUANTIZATIONS)
+    quantization_skip: str = setting(
+        "", "comma-separated parts of layer names kept in float, such as `visual.merger,lm_head`"
+    )
+    threads: int = setting(0, "threads for the model; 0 = the least of CPU quota, affinity and physical cores", least=0)
+    detail: str = setting("balanced", "default picture detail: `fast`, `balanced` or `fine`", choices=DETAILS)
+    max_new_tokens: int = setting(512, "tokens an answer may have when a question does not say", least=1)
+    max_new_tokens_limit: int = setting(2048, "the most a question may ask for", least=1)
+    max_context_tokens: int = setting(8192, "tokens of pictures, conversation and answer together", least=64)
+    max_question_chars: int = setting(8000, "characters of one question or one earlier turn", least=1)
+    max_images: int = setting(8, "pictures in one question", least=1)
+    max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
+    max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
+    feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
+    upload_store_bytes: int = setting(256 * MIB, "bytes of uploaded pictures kept in memory; the oldest leave", least=MIB)
+    upload_ttl_s: int = setting(3600, "seconds an uploaded picture is kept after its last use", least=1)
+    queue_size: int = setting(32, "questions that may wait; more get `queue_full`", least=1)
+    answer_timeout_s: int = setting(600, "seconds one answer may take, waiting included", least=1)
+    cors_origins: str = setting("", "comma-separated origins allowed to call from other pages; empty = none, `*` = all")
+    log_level: str = setting("INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
+        """Read the environment; raise `InvalidRequest` naming the variable that is wrong."""
+        values = {}
+        for field in dataclasses.fields(cls):
+            name = env_name(field)
+            if name in environ and environ[name] != "":
+                values[field.name] = _parse(name, environ[name], field)
+        return cls(**values)
+
+
+def env_name(field: dataclasses.Field) -> str:
+    """The environment variable of a settings field."""
+    return field.metadata["env"] or f"QWENVL_{field.name.upper()}"
+
+
+def _parse(name: str, text: str, field: dataclasses.Field):
+    """`text` as the field's type, within its limits."""
+    meta = field.metadata
+    try:
+        value = field.type(text)
+    except ValueError:
+        raise InvalidRequest(f"{name} must be a whole number, not {text!r}") from None
+    if meta["choices"] and value not in meta["choices"]:
+        raise InvalidRequest(f"{name} must be one of {', '.join(meta['choices'])}, not {text!r}")
+    if meta["least"] is not None and value < meta["least"]:
+        raise InvalidRequest(f"{name} must be at least {meta['least']}, not {text!r}")
+    return value

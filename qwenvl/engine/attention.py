@@ -1,0 +1,30 @@
+"""The seam where the kernel of attention is chosen. Knows heads and keys, nothing of models, caches or positions.
+
+Legend: T query rows, S keys, H query heads, G key/value heads (H a multiple of G), D head width.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Every row sees every row: a picture's patches. q, k, v [T, H, D] -> [T, H * D]."""
+    out = F.scaled_dot_product_attention(*(t.transpose(0, 1)[None] for t in (q, k, v)))
+    return out[0].transpose(0, 1).flatten(1)
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The last T of S positions see themselves and all before. q [T, H, D], k and v [G, S, D] -> float32 [T, H * D].
+
+    Query heads that share keys are laid out as further rows of the same head, so the keys are read once and never copied.
+    """
+    T, H, D = q.shape
+    G, S = k.shape[:2]
+    rows = q.to(k.dtype).view(T, G, H // G, D).permute(1, 2, 0, 3).reshape(1, G, H // G * T, D)
+    mask = None
+    if T > 1:
+        visible = torch.ones(T, S, dtype=torch.bool).tril_(S - T)
+        mask = visible.repeat(H // G, 1)
+    out = F.scaled_dot_product_attention(rows, k[None], v[None], attn_mask=mask)
+    return out.view(G, H // G, T, D).permute(2, 0, 1, 3).reshape(T, H * D).float()

@@ -1,0 +1,123 @@
+"""Which folder the model comes from: a path, the Hub's cache, a download, or the bundled demo. Knows no tensors.
+
+`HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_HOME` are honoured by huggingface_hub itself.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from qwenvl.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ID = "Qwen/Qwen3-VL-2B-Instruct"
+DEMO_FOLDER = Path(__file__).parent.parent / "demo"
+WANTED_FILES = ["*.json", "*.jinja", "*.txt", "*.safetensors"]
+REACH_TIMEOUT_S = 3.0
+Report = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder that holds a model, the name to show, and whether it is the demo."""
+
+    folder: Path
+    name: str
+    demo: bool = False
+
+
+DEMO = Source(DEMO_FOLDER, "demo", demo=True)
+
+
+def find_model(wanted: str, report: Report) -> Source:
+    """The folder for a `QWENVL_MODEL` value, downloading if need be. Raises `ModelError` in one line."""
+    if wanted == "demo":
+        return DEMO
+    if wanted == "auto":
+        return _auto(report)
+    if Path(wanted).is_dir():
+        return Source(Path(wanted), Path(wanted).resolve().name)
+    if wanted.count("/") != 1 or wanted.startswith((".", "/", "~")):
+        raise ModelError(f"QWENVL_MODEL={wanted}: no such folder, and not a Hub id such as {DEFAULT_ID}")
+    cached = cached_folder(wanted)
+    if cached is None and not reachable(wanted):
+        raise ModelError(
+            f"{wanted} is not in the local cache and the Hub cannot be reached; connect, set HF_ENDPOINT to a mirror, "
+            "or set QWENVL_MODEL to a folder or to demo"
+        )
+    return Source(cached or download(wanted, report), wanted)
+
+
+def _auto(report: Report) -> Source:
+    cached = cached_folder(DEFAULT_ID)
+    if cached is None and not reachable(DEFAULT_ID):
+        log.warning("%s is not in the local cache and the Hub cannot be reached: using the small demo model", DEFAULT_ID)
+        return DEMO
+    return Source(cached or download(DEFAULT_ID, report), DEFAULT_ID)
+
+
+def cached_folder(model_id: str) -> Path | None:
+    """The whole model in the Hub's local cache; None when absent or only partly there."""
+    try:
+        folder = Path(snapshot_download(model_id, local_files_only=True, allow_patterns=WANTED_FILES))
+    except LocalEntryNotFoundError:
+        return None
+    index = folder / "model.safetensors.index.json"
+    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    return folder if all((folder / name).is_file() for name in {*shards, "config.json"}) else None
+
+
+def reachable(model_id: str) -> bool:
+    """Whether the Hub (or its mirror) answers for this model, within a few seconds whatever the network does."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    answered = []
+
+    def ask() -> None:
+        try:
+            answered.append(HfApi().model_info(model_id, timeout=REACH_TIMEOUT_S))
+        except Exception as error:  # name resolution, TLS, proxies, 404: all mean no
+            log.info("the Hub did not answer for %s: %s", model_id, type(error).__name__)
+
+    # name resolution knows no timeout, so the asking is left behind when time is up
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(REACH_TIMEOUT_S)
+    return bool(answered)
+
+
+def download(model_id: str, report: Report) -> Path:
+    """Fetch the model into the Hub's cache, going on where an earlier try stopped; reports bytes done."""
+    total = sum(s.size or 0 for s in HfApi().model_info(model_id, files_metadata=True).siblings if _is_wanted(s.rfilename))
+    store = Path(constants.HF_HUB_CACHE) / f"models--{model_id.replace('/', '--')}" / "blobs"
+    failure: list[Exception] = []
+
+    def fetch() -> None:
+        try:
+            snapshot_download(model_id, allow_patterns=WANTED_FILES)
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=fetch, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(1.0)
+        done = sum(f.stat().st_size for f in store.glob("*")) if store.is_dir() else 0
+        report(f"downloading {model_id}: {done / 1e9:.2f} of {total / 1e9:.2f} GB", min(1.0, done / max(total, 1)))
+    if failure or (folder := cached_folder(model_id)) is None:
+        reason = f" ({failure[0]})" if failure else ""
+        raise ModelError(f"downloading {model_id} failed{reason}; start again to go on where it stopped")
+    log.info("downloaded %s in %s", model_id, time.strftime("%H:%M:%S"))
+    return folder
+
+
+def _is_wanted(name: str) -> bool:
+    return any(Path(name).match(pattern) for pattern in WANTED_FILES)

@@ -1,0 +1,114 @@
+"""The text decoder: rows of any number of sequences through all layers at once. Knows no tokens, prompts or policies.
+
+One pass serves everything: a prefill chunk is many rows of one sequence, a decode step one row of each of many. Matrices see
+all rows together, so eight people's next tokens cost what one person's costs; only attention looks at each sequence alone.
+Legend: R rows of all sequences together, H width, D head width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from qwenvl.engine.attention import causal_attention
+from qwenvl.engine.kv import KV
+from qwenvl.engine.linear import Linear
+from qwenvl.engine.rope import rotate, text_rope
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`qkv` and `gate_up` are several matrices of the checkpoint stacked: their rows have their own scales anyway."""
+
+    norm1: RMSNorm
+    qkv: Linear
+    q_norm: RMSNorm
+    k_norm: RMSNorm
+    out: Linear
+    norm2: RMSNorm
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The next rows of one sequence: embeddings [T, H], M-RoPE positions [3, T], where they go.
+
+    `visual` picks the rows (by index) that are picture tokens, `levels` are their DeepStack additions [len(visual), H].
+    """
+
+    x: Tensor
+    positions: Tensor
+    kv: KV
+    visual: Tensor | None = None
+    levels: tuple[Tensor, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class TextModel:
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_theta: float
+    rope_sections: tuple[int, ...]
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: RMSNorm
+    head: Linear
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [T] -> float32 [T, H]. The table stays mapped from its file: only the rows asked for are read."""
+        return self.embedding[ids].float()
+
+    def forward(self, batch: Sequence[Rows]) -> Tensor:
+        """All rows through all layers -> normalised hidden states [R, H]; every KV has grown by its rows."""
+        x = torch.cat([rows.x for rows in batch])
+        positions = torch.cat([rows.positions for rows in batch], 1)
+        cos, sin = text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections)
+        for i, layer in enumerate(self.layers):
+            x = x + layer.out(self._attend(i, layer, layer.norm1(x), cos, sin, batch))
+            gate, up = layer.gate_up(layer.norm2(x)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
+            x = _add_deepstack(x, i, batch)
+        for rows in batch:
+            rows.kv.advance(len(rows.x))
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [R, H] -> [R, vocabulary]."""
+        return self.head(hidden)
+
+    def _attend(self, i: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, batch: Sequence[Rows]) -> Tensor:
+        q, k, v = (
+            layer.qkv(x)
+            .view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
+            .split((self.heads, self.kv_heads, self.kv_heads), 1)
+        )
+        q, k = rotate(layer.q_norm(q), cos, sin), rotate(layer.k_norm(k), cos, sin)
+        parts, start = [], 0
+        for rows in batch:
+            own = slice(start, start + len(rows.x))
+            parts.append(causal_attention(q[own], *rows.kv.write(i, k[own], v[own])))
+            start = own.stop
+        return torch.cat(parts)
+
+
+def _add_deepstack(x: Tensor, layer: int, batch: Sequence[Rows]) -> Tensor:
+    """Add the picture's level `layer` to its rows."""
+    start = 0
+    for rows in batch:
+        if rows.visual is not None and layer < len(rows.levels):
+            x = x.index_add(0, rows.visual + start, rows.levels[layer])
+        start += len(rows.x)
+    return x

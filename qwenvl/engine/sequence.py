@@ -1,0 +1,66 @@
+"""The state of one answer on its way: what was asked, how far it is, what was written. No tensors work here, no policy."""
+
+import time
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from qwenvl.engine.detokenizer import Detokenizer
+from qwenvl.engine.kv import KV
+from qwenvl.engine.prompt import Prompt
+from qwenvl.messages import Answer, AnsweredPicture, Piece, Question, Timings, Usage
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One answer. `next_position` is the M-RoPE position of the token to come, which is not the number of tokens."""
+
+    question: Question
+    prompt: Prompt
+    grids: tuple[tuple[int, int], ...]
+    detokenizer: Detokenizer
+    kv: KV | None = None
+    next_position: int = 0
+    logits: Tensor | None = None
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    max_tokens: int = 1
+    cached_pictures: list[bool] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    encoded: float | None = None
+    prefilled: float | None = None
+    first_piece: float | None = None
+
+    def add_text(self, text: str) -> list[Piece]:
+        """Keep what can be printed now; at most one piece."""
+        if not text:
+            return []
+        if self.first_piece is None:
+            self.first_piece = time.monotonic()
+        self.pieces.append(text)
+        return [Piece(len(self.pieces) - 1, text)]
+
+    def answer(self, reason: str, model: str, patch_size: int, merge: int) -> Answer:
+        """The answer as it stands, ended for `reason`."""
+        side = patch_size * merge
+        pictures = tuple(
+            AnsweredPicture(picture.sha256[:16], w * side, h * side, h * w, cached)
+            for picture, (h, w), cached in zip(
+                self.question.pictures, self.grids, self.cached_pictures + [False] * len(self.grids)
+            )
+        )
+        usage = Usage(len(self.prompt.ids), len(self.tokens), 0)
+        return Answer("".join(self.pieces), reason, model, pictures, usage, self._timings())
+
+    def _timings(self) -> Timings:
+        now = time.monotonic()
+        encoded = self.encoded or now
+        prefilled = self.prefilled or max(now, encoded)
+        writing = now - prefilled
+        return Timings(
+            encode_s=round(encoded - self.started, 4),
+            prefill_s=round(prefilled - encoded, 4),
+            first_token_s=round((self.first_piece or now) - self.started, 4),
+            total_s=round(now - self.started, 4),
+            tokens_per_s=round(len(self.tokens) / writing, 2) if self.tokens and writing > 0 else 0.0,
+        )

@@ -1,0 +1,116 @@
+"""The vision tower: patches of one picture in, merged tokens and DeepStack levels out. Knows no text and no cache.
+
+Legend: N patches, n = N / 4 merged tokens, D vision width, W text width.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from qwenvl.engine.attention import full_attention
+from qwenvl.engine.linear import Linear
+from qwenvl.engine.rope import patch_coordinates, rotate, vision_rope
+
+
+@dataclass(frozen=True)
+class Features:
+    """One encoded picture: merged tokens [n, W], DeepStack levels each [n, W], and its merged grid (h, w)."""
+
+    merged: Tensor
+    levels: tuple[Tensor, ...]
+    grid: tuple[int, int]
+
+    @property
+    def tokens(self) -> int:
+        return self.merged.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        return self.merged.nbytes + sum(level.nbytes for level in self.levels)
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, 1e-6)
+
+
+@dataclass(frozen=True)
+class Block:
+    norm1: LayerNorm
+    qkv: Linear
+    proj: Linear
+    norm2: LayerNorm
+    fc1: Linear
+    fc2: Linear
+
+
+@dataclass(frozen=True)
+class Merger:
+    """2x2 neighbouring patches become one token. DeepStack mergers normalise after joining, the last one before."""
+
+    norm: LayerNorm
+    fc1: Linear
+    fc2: Linear
+    norm_after_join: bool
+
+    def __call__(self, x: Tensor, joined: int) -> Tensor:
+        """x [N, D] -> [N / 4, W]; `joined` is the width of four patches side by side."""
+        x = self.norm(x.view(-1, joined)) if self.norm_after_join else self.norm(x).view(-1, joined)
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+@dataclass(frozen=True)
+class VisionTower:
+    """All weights of the tower. `patch_embed` takes a still picture: both temporal halves of the kernel already added up."""
+
+    heads: int
+    merge: int
+    deepstack_after: tuple[int, ...]
+    patch_embed: Linear
+    position_table: Tensor
+    blocks: tuple[Block, ...]
+    merger: Merger
+    deepstack: tuple[Merger, ...]
+
+    def encode(self, pixels: Tensor, h: int, w: int) -> Generator[float, None, Features]:
+        """Encode pixels [N, 3 * patch * patch] of an h x w grid; yields the fraction done after each layer.
+
+        A generator, so that whoever drives it decides after every layer what to do next.
+        """
+        x = self.patch_embed(pixels) + self._positions(h, w)
+        width = x.shape[1]
+        cos, sin = vision_rope(h, w, self.merge, width // self.heads)
+        joined, levels = width * self.merge**2, []
+        for i, block in enumerate(self.blocks):
+            x = self._attend(block, x, cos, sin)
+            x = x + block.fc2(F.gelu(block.fc1(block.norm2(x)), approximate="tanh"))
+            if i in self.deepstack_after:
+                levels.append(self.deepstack[self.deepstack_after.index(i)](x, joined))
+            yield (i + 1) / (len(self.blocks) + 1)
+        return Features(self.merger(x, joined), tuple(levels), (h // self.merge, w // self.merge))
+
+    def _attend(self, block: Block, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        q, k, v = block.qkv(block.norm1(x)).view(len(x), 3, self.heads, -1).unbind(1)
+        return x + block.proj(full_attention(rotate(q, cos, sin), rotate(k, cos, sin), v))
+
+    def _positions(self, h: int, w: int) -> Tensor:
+        """The square table of learnt positions, read bilinearly at the h x w patches (corners on corners) [N, D]."""
+        side = math.isqrt(len(self.position_table))
+        rows, columns = patch_coordinates(h, w, self.merge)
+        y, x = (t * ((side - 1) / max(size - 1, 1)) for t, size in ((rows.float(), h), (columns.float(), w)))
+        y0, x0 = y.floor().long(), x.floor().long()
+        y1, x1 = (y0 + 1).clamp_(max=side - 1), (x0 + 1).clamp_(max=side - 1)
+        fy, fx = (y - y0)[:, None], (x - x0)[:, None]
+
+        def row(v: Tensor) -> Tensor:
+            return self.position_table[v * side + x0] * (1 - fx) + self.position_table[v * side + x1] * fx
+
+        return row(y0) * (1 - fy) + row(y1) * fy

@@ -64,7 +64,8 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
         part = weight[start : start + QUANTIZE_SLICE_ROWS].float()
         scale = part.abs().amax(1).div_(127).clamp_(min=1e-30)
         scales[start : start + len(part)] = scale
-        quantized[start : start + len(part)] = part.div_(scale[:, None]).round_().to(torch.int8)
+        # not in place: a float32 slice is a view of the caller's weight
+        quantized[start : start + len(part)] = (part / scale[:, None]).round_().to(torch.int8)
     return quantized, scales
 
 

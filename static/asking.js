@@ -1,0 +1,169 @@
+// The story of one question: pictures sent, question asked, pieces read, and every way in which that can end.
+// One question runs at a time. Knows no element of the page.
+
+import { Failure, isOfPicture } from './failure.js';
+import { ready, readyAgain } from './health.js';
+import { t } from './i18n.js';
+import { expire, idOf } from './pictures.js';
+import { set, state, touch } from './state.js';
+import { askQuestion, resumeAnswer, startSocket, stopAnswer } from './socket.js';
+import { failed, finished, historyOf, isOver, newTurn, progressed, restart, wrote } from './turn.js';
+
+const RENEWALS = 1;
+const unheardStops = new Set(); // request ids stopped while there was no connection
+
+export function startAsking() {
+  startSocket({
+    connect: onConnect,
+    answer_progress: (event) => withTurn(event, progressed),
+    answer_token: (event) => withTurn(event, onToken),
+    answer_done: (event) => withTurn(event, onDone),
+    answer_error: (event) => withTurn(event, onError),
+  });
+}
+
+/** Ask about the pictures in the tray. */
+export function ask(question) {
+  if (state.active) return;
+  const pictures = [...state.pictures];
+  const turn = newTurn(question, pictures, pictures.filter((picture) => !picture.asked), state.detail);
+  pictures.forEach((picture) => (picture.asked = true));
+  set({ turns: [...state.turns, turn] });
+  touch('pictures');
+  run(turn);
+}
+
+/** The same question once more, in its place; an answer that was going on goes on from where it was. */
+export function askAgain(turn) {
+  if (state.active) return;
+  restart(turn, turn.base);
+  turn.detail = state.detail;
+  run(turn);
+}
+
+/** Let an answer that was cut short grow on. */
+export function goOn(turn) {
+  if (state.active) return;
+  restart(turn, turn.text);
+  run(turn);
+}
+
+/** Stop the running answer. The page is free at once; the server's last word on it only adds its numbers. */
+export function stop() {
+  const turn = state.active;
+  if (!turn) return;
+  if (turn.sent && !stopAnswer(turn.requestId)) unheardStops.add(turn.requestId);
+  end(turn, finished, 'cancelled');
+}
+
+/** Put the conversation and its pictures away. */
+export function startAnew() {
+  stop();
+  for (const picture of new Set([...state.pictures, ...state.turns.flatMap((turn) => turn.pictures)])) {
+    picture.cancel.abort();
+    if (picture.url) URL.revokeObjectURL(picture.url);
+  }
+  set({ turns: [], pictures: [] });
+}
+
+async function run(turn, waitFor = ready) {
+  const { requestId } = turn;
+  set({ active: turn });
+  try {
+    const ids = await Promise.all(turn.pictures.map(idOf));
+    await waitFor();
+    if (turn.requestId !== requestId || isOver(turn)) return; // stopped meanwhile
+    turn.imageIds = ids;
+    turn.phase = 'waiting';
+    send(turn);
+  } catch (failure) {
+    if (turn.requestId !== requestId || isOver(turn)) return;
+    if (failure.code === 'cancelled') end(turn, finished, 'cancelled'); // its picture was taken away
+    else if (isOfPicture(failure)) withdraw(turn);
+    else end(turn, failed, failure);
+  }
+}
+
+// A picture cannot be used, so nothing was asked: the words go back to where they were written, and the tray says why.
+function withdraw(turn) {
+  turn.shown.forEach((picture) => (picture.asked = false));
+  set({ active: null, draft: turn.question, turns: state.turns.filter((other) => other !== turn) });
+  touch('pictures');
+}
+
+// Without a connection this does nothing; onConnect tries again.
+function send(turn) {
+  const earlier = historyOf(state.turns.slice(0, state.turns.indexOf(turn)));
+  const cut = [
+    { role: 'user', content: turn.question },
+    { role: 'assistant', content: turn.base },
+  ];
+  turn.sent = askQuestion({
+    request_id: turn.requestId,
+    image_ids: turn.imageIds,
+    question: turn.base ? t('goon.ask') : turn.question,
+    history: turn.base ? [...earlier, ...cut] : earlier,
+    detail: turn.detail,
+  });
+  touch('turns');
+}
+
+function onConnect() {
+  unheardStops.forEach(stopAnswer);
+  unheardStops.clear();
+  const turn = state.active;
+  if (!turn || turn.phase === 'sending') return;
+  if (!turn.sent) send(turn);
+  else resume(turn);
+}
+
+function resume(turn) {
+  turn.resuming = true;
+  resumeAnswer(turn.requestId, turn.next);
+}
+
+function withTurn(event, act) {
+  const turn = state.turns.find((one) => one.requestId === event.request_id);
+  if (turn) act(turn, event);
+}
+
+function onToken(turn, { index, token }) {
+  if (wrote(turn, index, token)) turn.resuming = false;
+  else if (!isOver(turn) && index > turn.next && !turn.resuming) resume(turn);
+}
+
+function onDone(turn, event) {
+  if (!isOver(turn)) end(turn, finished, event.finish_reason, event);
+  else if (turn.reason === 'cancelled' && !turn.result) finished(turn, 'cancelled', event);
+}
+
+function onError(turn, { code, error }) {
+  if (isOver(turn)) return;
+  if (turn.resuming && code === 'invalid_request') return onLost(turn);
+  if (code === 'unknown_image' && turn.renewals < RENEWALS) return renewPictures(turn);
+  if (code === 'loading') return renew(turn, readyAgain);
+  return end(turn, failed, new Failure(code, error));
+}
+
+// The server restarted and knows nothing of the question. If nothing was read yet, asking again is all it takes.
+function onLost(turn) {
+  if (turn.next === 0) renew(turn);
+  else end(turn, failed, new Failure('lost'));
+}
+
+function renewPictures(turn) {
+  const renewals = turn.renewals + 1;
+  expire(turn.pictures);
+  renew(turn);
+  turn.renewals = renewals;
+}
+
+function renew(turn, waitFor) {
+  restart(turn, turn.base);
+  run(turn, waitFor);
+}
+
+function end(turn, how, ...details) {
+  how(turn, ...details);
+  if (state.active === turn) set({ active: null });
+}

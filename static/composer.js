@@ -1,0 +1,101 @@
+// Where the question is written: the box, its keys, send and stop, and the questions ready-made.
+
+import { ask, startAnew, stop } from './asking.js';
+import { find } from './dom.js';
+import { isOfPicture } from './failure.js';
+import { t } from './i18n.js';
+import { state, watch } from './state.js';
+
+const IME = 229; // the key code of a key that an input method has taken
+const fine = matchMedia('(pointer: fine)');
+
+export function startComposer() {
+  const question = find('question');
+  find('composer').addEventListener('submit', (event) => {
+    event.preventDefault();
+    submit(question);
+  });
+  question.addEventListener('input', () => refresh(question));
+  question.addEventListener('keydown', (event) => sendOnEnter(event, question));
+  document.addEventListener('keydown', (event) => onPageKey(event, question));
+  find('stop').addEventListener('click', () => stopAndReturn(question));
+  find('new').addEventListener('click', () => {
+    startAnew();
+    question.value = '';
+    refresh(question);
+    focus(question);
+  });
+  for (const preset of document.querySelectorAll('[data-preset]')) {
+    preset.addEventListener('click', () => send(t(`preset.${preset.dataset.preset}.ask`)));
+  }
+  watch(['draft'], ({ draft }) => {
+    if (!draft) return;
+    question.value ||= draft;
+    state.draft = '';
+  });
+  watch(['pictures', 'turns', 'active', 'language'], () => refresh(question));
+  focus(question);
+}
+
+function submit(question) {
+  const text = question.value.trim();
+  if (state.active || !canSend(text)) return;
+  question.value = '';
+  send(text || t('question.default'));
+  if (!fine.matches) question.blur(); // the phone's keyboard would cover the answer
+}
+
+function canSend(text) {
+  return Boolean(text || state.pictures.length) && !state.pictures.some((picture) => isOfPicture(picture.failure));
+}
+
+function send(text) {
+  ask(text);
+  refresh(find('question'));
+}
+
+// An input method confirms its characters with Enter; Safari says so only by the key code.
+function sendOnEnter(event, question) {
+  if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === IME) return;
+  event.preventDefault();
+  submit(question);
+}
+
+function onPageKey(event, question) {
+  if (event.isComposing || event.keyCode === IME || find('zoom').open) return;
+  if (event.key === 'Escape' && state.active) stopAndReturn(question);
+  const typing = event.target.closest?.('input, textarea, select');
+  if (event.key !== '/' || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  question.focus();
+}
+
+function stopAndReturn(question) {
+  stop();
+  focus(question);
+}
+
+// On a phone, focus brings the keyboard up; there it is the reader who asks for it.
+function focus(question) {
+  if (fine.matches) question.focus({ preventScroll: true });
+}
+
+function refresh(question) {
+  const { pictures, turns, active } = state;
+  const busy = Boolean(active);
+  const empty = !question.value.trim();
+  const fresh = pictures.some((picture) => !picture.asked);
+  find('stop').hidden = !busy;
+  find('send').hidden = busy;
+  find('send').disabled = !canSend(question.value.trim());
+  find('presets').hidden = busy || !empty || !fresh || !canSend('');
+  find('dropzone').hidden = Boolean(turns.length || pictures.length);
+  find('new').hidden = !turns.length && !pictures.length;
+  question.placeholder = t(pictures.length ? (fresh ? 'question.first' : 'question.next') : 'question.none');
+  grow(question);
+}
+
+function grow(question) {
+  question.style.height = 'auto';
+  question.style.height = `${question.scrollHeight}px`;
+}

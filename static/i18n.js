@@ -1,0 +1,43 @@
+// The page's words in the reader's language. Knows the two dictionaries and the data-t* attributes of index.html.
+
+import { label, say } from './dom.js';
+import { set, state, watch } from './state.js';
+import en from './words-en.js';
+import zh from './words-zh.js';
+
+const WORDS = { en, zh };
+
+/** The words for `key`, with `{name}` filled in. */
+export function t(key, values = {}) {
+  const words = WORDS[state.language][key] ?? key;
+  return words.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
+
+/** What an error code means; a code that is new to this page reads as a fault of the server's. */
+export function meaning(code) {
+  return WORDS[state.language][`error.${code}`] ? t(`error.${code}`) : t('error.internal');
+}
+
+/** `4.2 s`, `37 s`, `2 min 5 s`. */
+export function duration(seconds) {
+  if (seconds >= 90) return t('minutes', { m: Math.floor(seconds / 60), s: Math.round(seconds % 60) });
+  return t('seconds', { n: seconds < 10 && !Number.isInteger(seconds) ? seconds.toFixed(1) : Math.round(seconds) });
+}
+
+export function setLanguage(language) {
+  set({ language });
+}
+
+/** Keep the words of index.html in the chosen language. */
+export function startI18n() {
+  state.language = document.documentElement.lang.startsWith('zh') ? 'zh' : 'en';
+  watch(['language'], translate);
+}
+
+function translate() {
+  document.documentElement.lang = state.language === 'zh' ? 'zh-CN' : 'en';
+  for (const node of document.querySelectorAll('[data-t]')) say(node, t(node.dataset.t));
+  for (const node of document.querySelectorAll('[data-t-label]')) label(node, t(node.dataset.tLabel));
+  for (const node of document.querySelectorAll('[data-t-title]')) node.title = t(node.dataset.tTitle);
+  for (const node of document.querySelectorAll('[data-t-name]')) node.setAttribute('aria-label', t(node.dataset.tName));
+}

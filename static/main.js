@@ -1,0 +1,27 @@
+// Joins the parts of the page. The only module that knows them all.
+
+import { startAnnouncer } from './announcer.js';
+import { startAsking } from './asking.js';
+import { startBanner } from './banner.js';
+import { startComposer } from './composer.js';
+import { startConversation } from './conversation.js';
+import { startHealth } from './health.js';
+import { startI18n } from './i18n.js';
+import { startIntake } from './intake.js';
+import { startPictures } from './pictures.js';
+import { startSettings } from './settings.js';
+import { startTray } from './tray.js';
+import { startZoom } from './zoom.js';
+
+startI18n();
+startSettings();
+startPictures();
+startTray();
+startZoom();
+startConversation();
+startAnnouncer();
+startBanner();
+startComposer();
+startIntake();
+startAsking();
+startHealth();

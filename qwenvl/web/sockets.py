@@ -1,0 +1,36 @@
+"""WebSockets as Engine.IO serves them on gevent, with two things it leaves out: a bound on what one message may take,
+and the difference between a page that left and a connection that broke.
+
+Knows nothing of events or questions.
+"""
+
+import gevent
+from engineio.async_drivers.gevent import WebSocketWSGI
+from flask_socketio import SocketIO
+from wsproto.frame_protocol import CloseReason
+
+
+def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
+    """Serve this application's WebSockets with messages of at most `max_bytes`, counted while they arrive."""
+
+    class BoundedWebSocket(WebSocketWSGI):
+        def __init__(self, handler, server):
+            super().__init__(handler, server)
+            self.server_args["max_message_size"] = max_bytes
+
+        def wait(self):
+            data = super().wait()
+            if data is None:
+                # What came just before the end, such as a goodbye, is in the hands of other greenlets: they go first.
+                gevent.sleep(0)
+                if self.ws.close_reason == CloseReason.GOING_AWAY:
+                    _left_for_good(self.app.__self__)
+            return data
+
+    engine = socketio.server.eio
+    engine._async = {**engine._async, "websocket": BoundedWebSocket}
+
+
+def _left_for_good(engine_socket) -> None:
+    """A browser whose tab closes or goes elsewhere says so when it closes the socket: as good as disconnecting."""
+    engine_socket.close(wait=False, abort=True, reason=engine_socket.server.reason.CLIENT_DISCONNECT)

@@ -1,7 +1,7 @@
 """Every setting, declared once: name, default, meaning. Read from the environment, never from anywhere else.
 
-`QWENVL_<NAME>` sets the field `<name>`; `HOST` and `PORT` stand without the prefix. README's table is held equal to this
-file by a test.
+`QWENVL_<NAME>` sets the field `<name>`; `HOST` and `PORT` stand without the prefix. README's table is held equal to
+this file by a test.
 """
 
 import dataclasses
@@ -43,12 +43,16 @@ class Settings:
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
     max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
     feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
-    upload_store_bytes: int = setting(256 * MIB, "bytes of uploaded pictures kept in memory; the oldest leave", least=MIB)
+    upload_store_bytes: int = setting(
+        256 * MIB, "bytes of uploaded pictures kept in memory; the oldest leave", least=MIB
+    )
     upload_ttl_s: int = setting(3600, "seconds an uploaded picture is kept after its last use", least=1)
     queue_size: int = setting(32, "questions that may wait; more get `queue_full`", least=1)
     answer_timeout_s: int = setting(600, "seconds one answer may take, waiting included", least=1)
     cors_origins: str = setting("", "comma-separated origins allowed to call from other pages; empty = none, `*` = all")
-    log_level: str = setting("INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    log_level: str = setting(
+        "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+    )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Settings":

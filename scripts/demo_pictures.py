@@ -1,7 +1,8 @@
 """Pictures with known answers, from which the demo model learns and is judged.
 
-A `Scene` is drawn with Pillow alone (its bundled scalable font) and knows every question that can be asked about it with the
-one right answer, in English and Chinese. The same seed gives the same pictures. Knows nothing of models or tokens.
+A `Scene` is drawn with Pillow alone (its bundled scalable font) and knows every question that can be asked about it
+with the one right answer, in English and Chinese. The same seed gives the same pictures. Knows nothing of models or
+tokens.
 """
 
 import random
@@ -27,7 +28,21 @@ COLORS = {
     "cyan": ("青色", ((0, 255, 255), (0, 200, 210), (60, 220, 230))),
 }
 # pairs too close to tell apart when they touch
-CLOSE = {frozenset(p) for p in (("orange", "yellow"), ("white", "yellow"), ("pink", "white"), ("brown", "black"), ("cyan", "white"), ("brown", "purple"), ("blue", "black"), ("purple", "black"), ("brown", "red"), ("brown", "gray"))}
+CLOSE = {
+    frozenset(p)
+    for p in (
+        ("orange", "yellow"),
+        ("white", "yellow"),
+        ("pink", "white"),
+        ("brown", "black"),
+        ("cyan", "white"),
+        ("brown", "purple"),
+        ("blue", "black"),
+        ("purple", "black"),
+        ("brown", "red"),
+        ("brown", "gray"),
+    )
+}
 SHAPES = {"circle": "圆形", "square": "正方形", "triangle": "三角形", "star": "星形"}
 PLACES = (
     ("top left", "左上"), ("top", "上方"), ("top right", "右上"),
@@ -37,20 +52,33 @@ PLACES = (
 EDGES = ((1, "top", "上方"), (3, "left", "左边"), (5, "right", "右边"), (7, "bottom", "下方"))
 NUMBERS_ZH = "零一两三四五六七八九"
 WORDS = (
-    "hello world invoice total receipt order paid open closed exit stop start coffee tea milk bread apple orange banana "
-    "water sugar salt rice fish beef soup pizza hotel room floor street road city north south east west monday tuesday "
-    "friday sunday january march april june july august october name date price amount tax item number code phone email "
-    "address sale free new old big small fast slow red green blue black white warning danger private public office school "
-    "park bank shop market station airport ticket seat gate train bus taxi push pull entry menu lunch dinner breakfast "
-    "welcome thanks please sorry happy birthday love peace music movie book paper pencil table chair window door house "
-    "garden flower river mountain ocean island summer winter spring autumn morning evening night today tomorrow data test "
-    "model image picture question answer computer python server memory energy power light sound video camera"
+    "hello world invoice total receipt order paid open closed exit stop start coffee tea milk bread apple orange "
+    "banana water sugar salt rice fish beef soup pizza hotel room floor street road city north south east west "
+    "monday tuesday friday sunday january march april june july august october name date price amount tax item "
+    "number code phone email address sale free new old big small fast slow red green blue black white warning "
+    "danger private public office school park bank shop market station airport ticket seat gate train bus taxi "
+    "push pull entry menu lunch dinner breakfast welcome thanks please sorry happy birthday love peace music "
+    "movie book paper pencil table chair window door house garden flower river mountain ocean island summer "
+    "winter spring autumn morning evening night today tomorrow data test model image picture question answer "
+    "computer python server memory energy power light sound video camera "
 ).split()
 # every character the model learns to read
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz$.,:-/#%+&!?"
 
 # sizes the model sees, as width and height in pixels; the largest are what the demo's processor makes of most pictures
-SIZES = ((192, 192), (224, 160), (160, 224), (256, 128), (128, 256), (256, 160), (160, 160), (128, 128), (320, 96), (192, 160), (160, 192))
+SIZES = (
+    (192, 192),
+    (224, 160),
+    (160, 224),
+    (256, 128),
+    (128, 256),
+    (256, 160),
+    (160, 160),
+    (128, 128),
+    (320, 96),
+    (192, 160),
+    (160, 192),
+)
 SIZE_WEIGHTS = (7, 7, 3, 6, 2, 4, 2, 2, 2, 2, 2)
 
 
@@ -213,7 +241,12 @@ def band_scene(rng: random.Random, size: tuple[int, int]) -> Scene:
     cell, edge, _ = rng.choice(EDGES)
     color, part = pick_color(rng, background), rng.uniform(0.1, 0.35)
     w, h = canvas.width, canvas.height
-    box = {"top": (0, 0, w, h * part), "bottom": (0, h * (1 - part), w, h), "left": (0, 0, w * part, h), "right": (w * (1 - part), 0, w, h)}
+    box = {
+        "top": (0, 0, w, h * part),
+        "bottom": (0, h * (1 - part), w, h),
+        "left": (0, 0, w * part, h),
+        "right": (w * (1 - part), 0, w, h),
+    }
     canvas.draw.rectangle(box[edge], fill=shade(rng, color))
     return canvas.finish(rng, {"scene": "band", "background": background, "color": color, "cell": cell})
 
@@ -247,7 +280,14 @@ def make_date(rng: random.Random) -> str:
     return f"20{rng.randint(10, 39)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
 
 
-LABELS = {"Total": make_amount, "Date": make_date, "No": make_number, "Tax": make_amount, "Order": make_number, "Price": make_amount}
+LABELS = {
+    "Total": make_amount,
+    "Date": make_date,
+    "No": make_number,
+    "Tax": make_amount,
+    "Order": make_number,
+    "Price": make_amount,
+}
 
 
 def make_line(rng: random.Random) -> tuple[str, str]:
@@ -255,7 +295,9 @@ def make_line(rng: random.Random) -> tuple[str, str]:
     kind = rng.choices(("number", "amount", "word", "words", "code", "date"), (32, 18, 22, 10, 12, 6))[0]
     if kind == "words":
         return f"{make_word(rng)} {make_word(rng) if rng.random() < 0.6 else make_number(rng)}", kind
-    return {"number": make_number, "amount": make_amount, "word": make_word, "code": make_code, "date": make_date}[kind](rng), kind
+    return {"number": make_number, "amount": make_amount, "word": make_word, "code": make_code, "date": make_date}[
+        kind
+    ](rng), kind
 
 
 def _fit(lines: list[str], width: float, height: float, least: float) -> float:
@@ -332,7 +374,14 @@ def mixed_scene(rng: random.Random, size: tuple[int, int]) -> Scene:
         line, kind = make_line(rng)
         if _write_lines(rng, canvas, [line], box, ink):
             break
-    facts = {"scene": "mixed", "background": background, "items": [(color, shape, cell)], "lines": [line], "kinds": [kind], "labels": {}}
+    facts = {
+        "scene": "mixed",
+        "background": background,
+        "items": [(color, shape, cell)],
+        "lines": [line],
+        "kinds": [kind],
+        "labels": {},
+    }
     return canvas.finish(rng, facts)
 
 
@@ -349,7 +398,11 @@ def dense_text_scene(rng: random.Random, size: tuple[int, int]) -> Scene:
         x = rng.uniform(0, 20) * canvas.scale
         line = ""
         while font(face_size).getlength(line) + x < canvas.width:
-            line += "".join(rng.choice(CHARACTERS) for _ in range(rng.randint(1, 8))) if rng.random() < 0.6 else make_line(rng)[0]
+            line += (
+                "".join(rng.choice(CHARACTERS) for _ in range(rng.randint(1, 8)))
+                if rng.random() < 0.6
+                else make_line(rng)[0]
+            )
             line += " "
         while line and font(face_size).getlength(line) + x > canvas.width:
             line = line[:-1]
@@ -415,7 +468,11 @@ def description(facts: dict, zh: bool) -> str:
     if facts["scene"] == "band":
         place = PLACES[facts["cell"]]
         color = facts["color"]
-        return f"{ground}，{place[1]}有一条{color_zh(color)}的带子。" if zh else f"{a(color).capitalize()} band at the {place[0]} on {ground}."
+        return (
+            f"{ground}，{place[1]}有一条{color_zh(color)}的带子。"
+            if zh
+            else f"{a(color).capitalize()} band at the {place[0]} on {ground}."
+        )
     parts = [_item_phrase(item, zh) for item in facts.get("items", ())]
     if "lines" in facts:
         text = " ".join(facts["lines"])
@@ -426,9 +483,24 @@ def description(facts: dict, zh: bool) -> str:
 
 def _describe(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
     q = rng.choice(
-        ("请描述这张图片", "请描述这张图片", "描述这张图片。", "图片里有什么？", "这是什么？", "请描述一下图片内容。", "你看到了什么？")
+        (
+            "请描述这张图片",
+            "请描述这张图片",
+            "描述这张图片。",
+            "图片里有什么？",
+            "这是什么？",
+            "请描述一下图片内容。",
+            "你看到了什么？",
+        )
         if zh
-        else ("Describe this picture.", "Describe the image.", "What is in this picture?", "What do you see?", "Describe this image.", "What is this?")
+        else (
+            "Describe this picture.",
+            "Describe the image.",
+            "What is in this picture?",
+            "What do you see?",
+            "Describe this image.",
+            "What is this?",
+        )
     )
     return [QA(q, description(facts, zh), "describe", reading="lines" in facts)]
 
@@ -451,11 +523,24 @@ def _color_of(item, rng: random.Random, zh: bool) -> list[QA]:
     color, shape, _ = item
     if zh:
         s = SHAPES[shape]
-        short = {"圆形": ("圆形", "圆", "圆圈"), "正方形": ("正方形", "方块"), "三角形": ("三角形",), "星形": ("星形", "星星")}[s]
-        q = rng.choice(("{}是什么颜色？", "{}是什么颜色的？", "图中的{}是什么颜色？", "这个{}是什么颜色？", "{}的颜色是什么？")).format(rng.choice(short))
+        short = {
+            "圆形": ("圆形", "圆", "圆圈"),
+            "正方形": ("正方形", "方块"),
+            "三角形": ("三角形",),
+            "星形": ("星形", "星星"),
+        }[s]
+        q = rng.choice(
+            ("{}是什么颜色？", "{}是什么颜色的？", "图中的{}是什么颜色？", "这个{}是什么颜色？", "{}的颜色是什么？")
+        ).format(rng.choice(short))
         return [QA(q, f"{s}是{color_zh(color)}的。", "color")]
     q = rng.choice(
-        ("What color is the {}?", "What color is the {}?", "What colour is the {}?", "What is the color of the {}?", "Which color does the {} have?")
+        (
+            "What color is the {}?",
+            "What color is the {}?",
+            "What colour is the {}?",
+            "What is the color of the {}?",
+            "Which color does the {} have?",
+        )
     ).format(shape)
     return [QA(q, f"The {shape} is {color}.", "color")]
 
@@ -465,7 +550,9 @@ def _place_of(item, rng: random.Random, zh: bool) -> list[QA]:
     if zh:
         q = rng.choice(("{}在哪里？", "{}在什么位置？", "图中的{}在哪里？")).format(SHAPES[shape])
         return [QA(q, f"{SHAPES[shape]}在{PLACES[cell][1]}。", "place")]
-    q = rng.choice(("Where is the {}?", "Where is the {} in the picture?", "In which part of the picture is the {}?")).format(shape)
+    q = rng.choice(
+        ("Where is the {}?", "Where is the {} in the picture?", "In which part of the picture is the {}?")
+    ).format(shape)
     return [QA(q, f"The {shape} is {at(cell)}.", "place")]
 
 
@@ -490,7 +577,9 @@ def _count(shapes: list[str], rng: random.Random, zh: bool) -> list[QA]:
         q = rng.choice(("有几个{}？", "图中有几个{}？", "有多少个{}？")).format("图形" if everything else SHAPES[shape])
         return [QA(q, f"有{n}个{'图形' if everything else SHAPES[shape]}。", "count")]
     noun = "shape" if everything else shape
-    q = rng.choice(("How many {}s are there?", "How many {}s are in the picture?", "How many {}s do you see?")).format(noun)
+    q = rng.choice(("How many {}s are there?", "How many {}s are in the picture?", "How many {}s do you see?")).format(
+        noun
+    )
     verb = "is" if n == 1 else "are"
     return [QA(q, f"There {verb} {n} {noun}{'' if n == 1 else 's'}.", "count")]
 
@@ -511,7 +600,13 @@ def _background(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
     color = facts["background"]
     if zh:
         return [QA(rng.choice(("背景是什么颜色？", "背景色是什么？")), f"背景是{color_zh(color)}的。", "background")]
-    return [QA(rng.choice(("What color is the background?", "What is the background color?")), f"The background is {color}.", "background")]
+    return [
+        QA(
+            rng.choice(("What color is the background?", "What is the background color?")),
+            f"The background is {color}.",
+            "background",
+        )
+    ]
 
 
 def _plain(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
@@ -519,7 +614,16 @@ def _plain(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
     if zh:
         q = rng.choice(("这是什么颜色？", "图片是什么颜色？", "这张图片是什么颜色？", "主要是什么颜色？"))
         return [QA(q, f"图片是{color_zh(color)}的。", "color")] * 3
-    q = rng.choice(("What color is this?", "What color is the picture?", "What color is this picture?", "What color is this image?", "What is the main color?", "What color do you see?"))
+    q = rng.choice(
+        (
+            "What color is this?",
+            "What color is the picture?",
+            "What color is this picture?",
+            "What color is this image?",
+            "What is the main color?",
+            "What color do you see?",
+        )
+    )
     return [QA(q, f"The picture is {color}.", "color")] * 3
 
 
@@ -527,16 +631,39 @@ def _band(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
     color, (place, place_zh) = facts["color"], PLACES[facts["cell"]]
     if zh:
         where = rng.choice(("带子在哪里？", f"{color_zh(color)}的带子在哪里？", "带子在哪一边？"))
-        return [QA(where, f"带子在{place_zh}。", "place"), QA("带子是什么颜色？", f"带子是{color_zh(color)}的。", "color")] * 2
+        return [
+            QA(where, f"带子在{place_zh}。", "place"),
+            QA("带子是什么颜色？", f"带子是{color_zh(color)}的。", "color"),
+        ] * 2
     where = rng.choice(("Where is the band?", f"Where is the {color} band?", f"On which side is the {color} band?"))
-    return [QA(where, f"The band is at the {place}.", "place"), QA("What color is the band?", f"The band is {color}.", "color")] * 2
+    return [
+        QA(where, f"The band is at the {place}.", "place"),
+        QA("What color is the band?", f"The band is {color}.", "color"),
+    ] * 2
 
 
 def _about_text(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
     read = rng.choice(
-        ("图片上写了什么？", "读出所有文字。", "请读出图中的文字。", "上面写着什么？", "图片里的文字是什么？", "写的是什么？", "读出文字。")
+        (
+            "图片上写了什么？",
+            "读出所有文字。",
+            "请读出图中的文字。",
+            "上面写着什么？",
+            "图片里的文字是什么？",
+            "写的是什么？",
+            "读出文字。",
+        )
         if zh
-        else ("What does it say?", "What does the text say?", "Read the text.", "Read all text.", "What is written in the picture?", "Read the text in this picture.", "What text is shown?", "Read all the text in this image.")
+        else (
+            "What does it say?",
+            "What does the text say?",
+            "Read the text.",
+            "Read all text.",
+            "What is written in the picture?",
+            "Read the text in this picture.",
+            "What text is shown?",
+            "Read all the text in this image.",
+        )
     )
     found = [QA(read, "\n".join(facts["lines"]), "read", reading=True)]
     for name, value in facts["labels"].items():
@@ -547,14 +674,36 @@ def _about_text(facts: dict, rng: random.Random, zh: bool) -> list[QA]:
         q = rng.choice(
             ("数字是多少？", "图中的数字是什么？", "卡片上的数字是多少？", "读出数字。", "号码是多少？")
             if zh
-            else ("What number is shown?", "What is the number?", "What number is on the card?", "What number is in the picture?", "Read the number.", "Which number do you see?", "What number is this?")
+            else (
+                "What number is shown?",
+                "What is the number?",
+                "What number is on the card?",
+                "What number is in the picture?",
+                "Read the number.",
+                "Which number do you see?",
+                "What number is this?",
+            )
         )
         found.append(QA(q, digits[0], "number", reading=True))
     if kinds.count("amount") == 1:
-        q = rng.choice(("金额是多少？", "多少钱？", "价格是多少？", "总额是多少？") if zh else ("What is the amount?", "How much is it?", "What is the price?", "What amount is shown?", "What is the total?"))
+        q = rng.choice(
+            ("金额是多少？", "多少钱？", "价格是多少？", "总额是多少？")
+            if zh
+            else (
+                "What is the amount?",
+                "How much is it?",
+                "What is the price?",
+                "What amount is shown?",
+                "What is the total?",
+            )
+        )
         found.append(QA(q, facts["lines"][kinds.index("amount")], "amount", reading=True))
     if kinds == ["word"]:
-        q = rng.choice(("这个词是什么？", "写着什么词？") if zh else ("What word is shown?", "What is the word?", "Which word is in the picture?", "Read the word."))
+        q = rng.choice(
+            ("这个词是什么？", "写着什么词？")
+            if zh
+            else ("What word is shown?", "What is the word?", "Which word is in the picture?", "Read the word.")
+        )
         found.append(QA(q, facts["lines"][0], "word", reading=True))
     return found
 
@@ -570,7 +719,10 @@ def _about_label(name: str, value: str, rng: random.Random, zh: bool) -> QA:
 
 
 NO_PICTURE = {False: "Please give me a picture first.", True: "请先给我一张图片。"}
-SMALL_TALK = {False: ("Hello", "Hi", "Who are you?", "What can you do?", "Hello!"), True: ("你好", "你是谁？", "你能做什么？", "你好！")}
+SMALL_TALK = {
+    False: ("Hello", "Hi", "Who are you?", "What can you do?", "Hello!"),
+    True: ("你好", "你是谁？", "你能做什么？", "你好！"),
+}
 
 
 def reword(question: str, rng: random.Random) -> str:

@@ -1,11 +1,12 @@
 """Train the bundled demo model: a small Qwen3-VL that really answers about coloured shapes and printed text.
 
-Usage: `python scripts/train_demo_model.py --minutes 110 --out qwenvl/demo`. Stop and start it as you like: it goes on from
-`--work`. Two phases share the time budget: first the vision tower alone learns to name the character at the centre of each
-16-pixel patch (end-to-end training never learns to read); then everything learns to answer, with that head's loss beside it.
+Usage: `python scripts/train_demo_model.py --minutes 110 --out qwenvl/demo`. Stop and start it as you like: it goes on
+from `--work`. Two phases share the time budget: first the vision tower alone learns to name the character at the
+centre of each 16-pixel patch (end-to-end training never learns to read); then everything learns to answer, with that
+head's loss beside it.
 
-The modules and weight names are transformers' own `Qwen3VLForConditionalGeneration`; the forward pass here is the batched,
-same-size special case of it, which trains several times faster than the general one.
+The modules and weight names are transformers' own `Qwen3VLForConditionalGeneration`; the forward pass here is the
+batched, same-size special case of it, which trains several times faster than the general one.
 """
 
 import argparse
@@ -24,8 +25,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 SPECIALS = (
-    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> <|quad_start|> "
-    "<|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>"
+    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> "
+    "<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>"
 ).split()
 MERGE, PATCH = 2, 16
 SLOTS = 3  # characters that one patch may name
@@ -33,7 +34,8 @@ CHAR_IDS = {c: i + 1 for i, c in enumerate(pictures.CHARACTERS)}
 CHAT_TEMPLATE = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}"
     "{%- if message.content is string %}{{- message.content }}{%- else %}{%- for part in message.content %}"
-    "{%- if part.type == 'image' or 'image' in part or 'image_url' in part %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{%- if part.type == 'image' or 'image' in part or 'image_url' in part %}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
     "{%- elif 'text' in part %}{{- part.text }}{%- endif %}{%- endfor %}{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
@@ -61,8 +63,8 @@ def corpus(seed: int = 5, scenes: int = 4000) -> list[str]:
 def make_tokenizer() -> Tokenizer:
     """A byte-level BPE whose merges spell each frequent word from its first letter on.
 
-    Such merges never join letters in the middle of a word, so printed words stay one token a letter, which is what makes
-    reading learnable for a model this small.
+    Such merges never join letters in the middle of a word, so printed words stay one token a letter, which is what
+    makes reading learnable for a model this small.
     """
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     split = pre_tokenizers.Sequence(
@@ -105,7 +107,8 @@ def make_config(tokenizer: Tokenizer) -> Qwen3VLConfig:
             temporal_patch_size=2, out_hidden_size=192, num_position_embeddings=256, deepstack_visual_indexes=[1, 2],
         ),
         image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"], tie_word_embeddings=True,
+        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=True,
     )  # fmt: skip
 
 
@@ -381,9 +384,9 @@ class Run:
 
     def resume(self) -> None:
         if self.state_file.exists():
-            state = torch.load(self.state_file, weights_only=True)
+            state = torch.load(self.state_file, weights_only=False)  # our own file
             self.net.load_state_dict(state["net"])
-            for optimizer, kept in zip(self.optimizers, state["optimizers"]):
+            for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(kept)
             self.elapsed, self.step = state["elapsed"], state["step"]
             print(f"going on at step {self.step}, {self.elapsed / 60:.1f} minutes in", flush=True)
@@ -404,7 +407,7 @@ class Run:
         done = min(1.0, max(0.0, (self.elapsed - start) / max(1, end - start)))
         warm = min(1.0, done * max(1, end - start) / 45 + 0.02)
         floor = 0.4 if vision else 0.0
-        return warm * (floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * done)))
+        return float(warm * (floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * done))))
 
     def losses(self, batch: dict):
         net = self.net
@@ -477,8 +480,10 @@ class Run:
         ).save_pretrained(out)  # fmt: skip
         (out / "chat_template.jinja").write_text(CHAT_TEMPLATE)
         processor = {
-            "image_processor_type": "Qwen2VLImageProcessorFast", "size": {"shortest_edge": 16384, "longest_edge": 40960},
-            "patch_size": PATCH, "temporal_patch_size": 2, "merge_size": MERGE, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+            "image_processor_type": "Qwen2VLImageProcessorFast",
+            "size": {"shortest_edge": 16384, "longest_edge": 40960},
+            "patch_size": PATCH, "temporal_patch_size": 2, "merge_size": MERGE,
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
         }  # fmt: skip
         (out / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
 

@@ -17,7 +17,8 @@ def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The last T of S positions see themselves and all before. q [T, H, D], k and v [G, S, D] -> float32 [T, H * D].
 
-    Query heads that share keys are laid out as further rows of the same head, so the keys are read once and never copied.
+    Query heads that share keys are laid out as further rows of the same head, so the keys are read once and never
+    copied.
     """
     T, H, D = q.shape
     G, S = k.shape[:2]

@@ -1,7 +1,7 @@
 """From token ids to printable text as they come, whole characters only. Knows one tokenizer, no model.
 
-Byte-level tokens are bytes. An incremental UTF-8 decoder keeps the beginning of a character back until its end arrives and
-turns what can never become one into U+FFFD at once, so neither half a character nor a stall is possible.
+Byte-level tokens are bytes. An incremental UTF-8 decoder keeps the beginning of a character back until its end
+arrives and turns what can never become one into U+FFFD at once, so neither half a character nor a stall is possible.
 """
 
 import codecs

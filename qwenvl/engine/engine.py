@@ -1,8 +1,8 @@
 """The engine: answers advance by `step()`, one bounded slice of work a call. Knows no queue, no clock's end, no client.
 
-A newcomer's work (vision layers, then prefill chunks) is a generator that stops after every slice; running answers advance
-together, one token each, in one batch. With both kinds waiting, slices take turns: running streams keep flowing while
-somebody else's picture is read, and the newcomer is never starved.
+A newcomer's work (vision layers, then prefill chunks) is a generator that stops after every slice; running answers
+advance together, one token each, in one batch. With both kinds waiting, slices take turns: running streams keep
+flowing while somebody else's picture is read, and the newcomer is never starved.
 """
 
 import dataclasses
@@ -143,8 +143,9 @@ class Engine:
         for i, picture in enumerate(pictures):
             key = self._feature_key(picture)
             features = self.features.get(key)
-            sequence.cached_pictures.append(features is not None)
-            if features is None:
+            if features is not None:
+                sequence.cached_pictures.add(i)
+            else:
                 features = yield from self._encode(picture, i, len(pictures))
                 # only here, whole: a picture given up half-way is never stored
                 self.features.put(key, features, features.nbytes)
@@ -171,9 +172,7 @@ class Engine:
         T = len(prompt.ids)
         positions, sequence.next_position = token_positions(prompt.segments)
         x, visual, levels = self._inputs(sequence, encoded)
-        sequence.kv = KV(
-            len(text.layers), text.kv_heads, text.head_dim, T + sequence.max_tokens, self.kv_dtype
-        )
+        sequence.kv = KV(len(text.layers), text.kv_heads, text.head_dim, T + sequence.max_tokens, self.kv_dtype)
         started = time.monotonic()
         for start in range(0, T, self.prefill_chunk_tokens):
             end = min(start + self.prefill_chunk_tokens, T)
@@ -193,10 +192,10 @@ class Engine:
         x = self.model.text.embed(torch.tensor(sequence.prompt.ids))
         if not encoded:
             return x, torch.empty(0, dtype=torch.long), ()
-        places = zip(sequence.prompt.picture_starts, encoded)
+        places = zip(sequence.prompt.picture_starts, encoded, strict=True)
         visual = torch.cat([torch.arange(start, start + f.tokens) for start, f in places])
         x[visual] = torch.cat([f.merged for f in encoded])
-        return x, visual, tuple(torch.cat(level) for level in zip(*(f.levels for f in encoded)))
+        return x, visual, tuple(torch.cat(level) for level in zip(*(f.levels for f in encoded), strict=True))
 
     def _advance_newcomer(self) -> list[Event]:
         sequence, work = self._newcomers[0]
@@ -222,7 +221,7 @@ class Engine:
             # nothing counts until all layers are through, so each can be tried alone: only the culprit fails
             return [event for sequence in list(batch) for event in self._decode([sequence])]
         events: list[Event] = []
-        for sequence, row in zip(list(batch), logits):
+        for sequence, row in zip(list(batch), logits, strict=True):
             sequence.logits = row
             sequence.next_position += 1
             events += self._write(sequence)

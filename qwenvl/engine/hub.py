@@ -5,7 +5,6 @@
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from qwenvl.errors import ModelError
+from qwenvl.native import sleep, start_thread
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ def find_model(wanted: str, report: Report) -> Source:
 def _auto(report: Report) -> Source:
     cached = cached_folder(DEFAULT_ID)
     if cached is None and not reachable(DEFAULT_ID):
-        log.warning("%s is not in the local cache and the Hub cannot be reached: using the small demo model", DEFAULT_ID)
+        log.warning(
+            "%s is not in the local cache and the Hub cannot be reached: using the small demo model", DEFAULT_ID
+        )
         return DEMO
     return Source(cached or download(DEFAULT_ID, report), DEFAULT_ID)
 
@@ -79,44 +81,49 @@ def reachable(model_id: str) -> bool:
     """Whether the Hub (or its mirror) answers for this model, within a few seconds whatever the network does."""
     if constants.HF_HUB_OFFLINE:
         return False
-    answered = []
-
-    def ask() -> None:
-        try:
-            answered.append(HfApi().model_info(model_id, timeout=REACH_TIMEOUT_S))
-        except Exception as error:  # name resolution, TLS, proxies, 404: all mean no
-            log.info("the Hub did not answer for %s: %s", model_id, type(error).__name__)
-
     # name resolution knows no timeout, so the asking is left behind when time is up
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(REACH_TIMEOUT_S)
-    return bool(answered)
+    asking = _Background(lambda: HfApi().model_info(model_id, timeout=REACH_TIMEOUT_S))
+    give_up_at = time.monotonic() + REACH_TIMEOUT_S
+    while not asking.done and time.monotonic() < give_up_at:
+        sleep(0.02)
+    if asking.error:  # name resolution, TLS, proxies, 404: all mean no
+        log.info("the Hub did not answer for %s: %s", model_id, type(asking.error).__name__)
+    return asking.done and asking.error is None
 
 
 def download(model_id: str, report: Report) -> Path:
     """Fetch the model into the Hub's cache, going on where an earlier try stopped; reports bytes done."""
-    total = sum(s.size or 0 for s in HfApi().model_info(model_id, files_metadata=True).siblings if _is_wanted(s.rfilename))
+    try:
+        files = HfApi().model_info(model_id, files_metadata=True).siblings
+    except Exception as error:
+        raise ModelError(f"the Hub stopped answering for {model_id} ({type(error).__name__}); start again") from None
+    total = sum(file.size or 0 for file in files if _is_wanted(file.rfilename))
     store = Path(constants.HF_HUB_CACHE) / f"models--{model_id.replace('/', '--')}" / "blobs"
-    failure: list[Exception] = []
-
-    def fetch() -> None:
-        try:
-            snapshot_download(model_id, allow_patterns=WANTED_FILES)
-        except Exception as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=fetch, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(1.0)
-        done = sum(f.stat().st_size for f in store.glob("*")) if store.is_dir() else 0
-        report(f"downloading {model_id}: {done / 1e9:.2f} of {total / 1e9:.2f} GB", min(1.0, done / max(total, 1)))
-    if failure or (folder := cached_folder(model_id)) is None:
-        reason = f" ({failure[0]})" if failure else ""
+    fetching = _Background(lambda: snapshot_download(model_id, allow_patterns=WANTED_FILES))
+    while not fetching.done:
+        sleep(0.5)
+        size = sum(f.stat().st_size for f in store.glob("*")) if store.is_dir() else 0
+        report(f"downloading {model_id}: {size / 1e9:.2f} of {total / 1e9:.2f} GB", min(1.0, size / max(total, 1)))
+    if fetching.error or (folder := cached_folder(model_id)) is None:
+        reason = f" ({type(fetching.error).__name__})" if fetching.error else ""
         raise ModelError(f"downloading {model_id} failed{reason}; start again to go on where it stopped")
-    log.info("downloaded %s in %s", model_id, time.strftime("%H:%M:%S"))
     return folder
+
+
+class _Background:
+    """A call on a native thread of its own. `done`, then `error` tells how it went."""
+
+    def __init__(self, call: Callable[[], object]):
+        self.done, self.error = False, None
+        self._call = call
+        start_thread(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self.error = error
+        self.done = True
 
 
 def _is_wanted(name: str) -> bool:

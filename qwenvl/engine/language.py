@@ -1,8 +1,8 @@
 """The text decoder: rows of any number of sequences through all layers at once. Knows no tokens, prompts or policies.
 
-One pass serves everything: a prefill chunk is many rows of one sequence, a decode step one row of each of many. Matrices see
-all rows together, so eight people's next tokens cost what one person's costs; only attention looks at each sequence alone.
-Legend: R rows of all sequences together, H width, D head width.
+One pass serves everything: a prefill chunk is many rows of one sequence, a decode step one row of each of many.
+Matrices see all rows together, so eight people's next tokens cost what one person's costs; only attention looks at
+each sequence alone. Legend: R rows of all sequences together, H width, D head width.
 """
 
 from collections.abc import Sequence

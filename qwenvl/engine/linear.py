@@ -2,11 +2,13 @@
 
 Every kind is called with float32 rows `[M, K]` and gives float32 rows `[M, N]`.
 
-Why int8 is done this way: stock dynamic quantisation takes one activation scale for a whole tensor. A single outlier row, and
-language models always have one, then costs every other row nearly all its precision, and a person's answer depends on who
-else is in the batch. Here each output channel of the weights and each row of the activations has a scale of its own:
+Why int8 is done this way: stock dynamic quantisation takes one activation scale for a whole tensor. A single outlier
+row, and language models always have one, then costs every other row nearly all its precision, and a person's answer
+depends on who else is in the batch. Here each output channel of the weights and each row of the activations has a
+scale of its own:
 
-    y[m, n] = sx[m] * sw[n] * sum_k round(x[m, k] / sx[m]) * round(w[n, k] / sw[n]),   sx = max|x[m]| / 127, sw = max|w[n]| / 127
+    y[m, n] = sx[m] * sw[n] * sum_k round(x[m, k] / sx[m]) * round(w[n, k] / sw[n])
+    sx[m] = max_k |x[m, k]| / 127,  sw[n] = max_k |w[n, k]| / 127
 """
 
 import warnings
@@ -39,7 +41,7 @@ class FloatLinear:
 
 
 class Int8Linear:
-    """Symmetric int8 weights per output channel, symmetric int8 activations per row; FBGEMM's packed kernel underneath."""
+    """Symmetric int8 weights per output channel and activations per row; FBGEMM's packed kernel underneath."""
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None):
         """`weight` int8 [N, K], `scale` float32 [N], `bias` float32 [N]."""
@@ -51,7 +53,9 @@ class Int8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         # dividing by the row's scale first makes the kernel's one scale, 1.0, right for every row
         scale = x.abs().amax(1, keepdim=True).div_(self.limit).clamp_(min=1e-30)
-        y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x / scale, 1.0, self.limit + 1, self.packed)
+        y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            x / scale, 1.0, self.limit + 1, self.packed
+        )
         y.mul_(scale)
         return y if self.bias is None else y.add_(self.bias)
 

@@ -1,8 +1,8 @@
-"""From a folder to a running engine: tensors are read, quantised and packed one after another. The only place that knows
-the checkpoint's names.
+"""From a folder to a running engine: tensors are read, quantised and packed one after another. The only place that
+knows the checkpoint's names.
 
-Memory never holds more than the finished int8 model and the tensor in hand. The embedding, which the tied head would double,
-stays mapped from its file: the rows of a prompt's tokens are all that is ever read of it.
+Memory never holds more than the finished int8 model and the tensor in hand. The embedding, which the tied head would
+double, stays mapped from its file: the rows of a prompt's tokens are all that is ever read of it.
 """
 
 import logging
@@ -30,7 +30,7 @@ ALWAYS_FLOAT = ("patch_embed",)
 
 
 def load_engine(settings: Settings, report: Report) -> Engine:
-    """Find, read and quantise the model that `settings` name; `report(stage, fraction)` as it goes. Raises `ModelError`."""
+    """Find, read and quantise the model of `settings`, reporting stage and fraction. Raises `ModelError`."""
     torch.set_num_threads(settings.threads or default_threads())
     source = find_model(settings.model, report)
     model = load_model(source, settings.quantization, settings.quantization_skip, report)

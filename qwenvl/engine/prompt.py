@@ -1,7 +1,7 @@
 """From a question to token ids: the model's own chat template, with users' words kept plain letters. Knows no tensors.
 
-Text that people typed never becomes a special token: the template is rendered with marks in place of their words, and only
-what the template itself wrote is read with special tokens. Their words go through a tokenizer that has none.
+Text that people typed never becomes a special token: the template is rendered with marks in place of their words, and
+only what the template itself wrote is read with special tokens. Their words go through a tokenizer that has none.
 """
 
 import json
@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from qwenvl.messages import Question
 
-# characters for private use: they cannot clash with the template, and users' own are out of the way before it is rendered
+# characters for private use: they cannot clash with the template, and users' own are out of the way before it is
+# rendered
 MARK = "\ue000{}\ue001"
 MARKS = re.compile("\ue000(\\d+)\ue001")
 

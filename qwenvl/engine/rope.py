@@ -27,7 +27,7 @@ def patch_coordinates(h: int, w: int, merge: int) -> tuple[Tensor, Tensor]:
 
 
 def vision_rope(h: int, w: int, merge: int, head_dim: int, theta: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """cos and sin [N, D] for the patches of one picture: the first half of the angles from the row, the rest the column."""
+    """cos and sin [N, D] for the patches of one picture: half of the angles from the row, half from the column."""
     half = head_dim // 2
     inverse = 1.0 / theta ** (torch.arange(0, half, 2, dtype=torch.float32) / half)
     rows, columns = patch_coordinates(h, w, merge)
@@ -38,8 +38,8 @@ def vision_rope(h: int, w: int, merge: int, head_dim: int, theta: float = 10000.
 def text_rope(positions: Tensor, head_dim: int, theta: float, sections: Sequence[int]) -> tuple[Tensor, Tensor]:
     """cos and sin [T, D] for positions [3, T].
 
-    Frequency i belongs to height if i % 3 == 1 and to width if i % 3 == 2, up to three times the section's length; all others
-    belong to time.
+    Frequency i belongs to height if i % 3 == 1 and to width if i % 3 == 2, up to three times the section's length;
+    all others belong to time.
     """
     inverse = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     angles = positions[:, :, None].float() * inverse
@@ -54,8 +54,8 @@ def text_rope(positions: Tensor, head_dim: int, theta: float, sections: Sequence
 def token_positions(segments: Sequence[int | tuple[int, int]]) -> tuple[Tensor, int]:
     """M-RoPE positions [3, T] of a prompt, and the next free position (which is not the length).
 
-    `segments` in order: an int is so many text tokens; a pair (h, w) is a picture of h x w merged tokens, whose tokens share
-    one time and after which counting goes on from the larger side.
+    `segments` in order: an int is so many text tokens; a pair (h, w) is a picture of h x w merged tokens, whose
+    tokens share one time and after which counting goes on from the larger side.
     """
     parts, start = [], 0
     for segment in segments:

@@ -1,4 +1,4 @@
-"""The state of one answer on its way: what was asked, how far it is, what was written. No tensors work here, no policy."""
+"""The state of one answer on its way: what was asked, how far it is, what was written. No computing, no policy."""
 
 import time
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     max_tokens: int = 1
-    cached_pictures: list[bool] = field(default_factory=list)
+    cached_pictures: set[int] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
     encoded: float | None = None
     prefilled: float | None = None
@@ -44,10 +44,8 @@ class Sequence:
         """The answer as it stands, ended for `reason`."""
         side = patch_size * merge
         pictures = tuple(
-            AnsweredPicture(picture.sha256[:16], w * side, h * side, h * w, cached)
-            for picture, (h, w), cached in zip(
-                self.question.pictures, self.grids, self.cached_pictures + [False] * len(self.grids)
-            )
+            AnsweredPicture(picture.sha256[:16], w * side, h * side, h * w, i in self.cached_pictures)
+            for i, (picture, (h, w)) in enumerate(zip(self.question.pictures, self.grids, strict=True))
         )
         usage = Usage(len(self.prompt.ids), len(self.tokens), 0)
         return Answer("".join(self.pieces), reason, model, pictures, usage, self._timings())

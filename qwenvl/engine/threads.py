@@ -1,4 +1,4 @@
-"""How many threads the model gets: the least of CPU quota, affinity and physical cores. Knows the machine, not torch."""
+"""How many threads the model gets: the least of CPU quota, affinity and physical cores. Knows nothing of torch."""
 
 import math
 import os

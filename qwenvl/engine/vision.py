@@ -7,7 +7,6 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -69,7 +68,7 @@ class Merger:
 
 @dataclass(frozen=True)
 class VisionTower:
-    """All weights of the tower. `patch_embed` takes a still picture: both temporal halves of the kernel already added up."""
+    """All weights of the tower. `patch_embed` has the two temporal halves of its kernel added up already."""
 
     heads: int
     merge: int

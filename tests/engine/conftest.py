@@ -1,4 +1,5 @@
-"""A small random Qwen3-VL in Hugging Face layout, transformers' model of the same weights, and pictures to show them."""
+"""A small random Qwen3-VL in Hugging Face layout, transformers' model of the same weights, and pictures to show
+them."""
 
 import hashlib
 import shutil

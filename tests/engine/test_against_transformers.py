@@ -47,7 +47,7 @@ def test_merged_tokens_and_every_deepstack_level(reference, float_engine, size):
     assert ours.grid == float_engine.grid(picture)
     torch.testing.assert_close(ours.merged, theirs.pooler_output, rtol=1e-4, atol=1e-5)
     assert len(ours.levels) == len(theirs.deepstack_features) == 2
-    for mine, other in zip(ours.levels, theirs.deepstack_features):
+    for mine, other in zip(ours.levels, theirs.deepstack_features, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
 
 

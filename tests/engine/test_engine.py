@@ -128,7 +128,10 @@ def test_progress_only_grows(int8_engine):
     seen = []
     while sequence.logits is None:
         seen += [(m.stage, m.fraction) for _, m in int8_engine.step() if isinstance(m, Progress)]
-    assert seen == sorted(seen, key=lambda p: (p[0] != "encoding", p[1])) and {s for s, _ in seen} == {"encoding", "prefill"}
+    assert seen == sorted(seen, key=lambda p: (p[0] != "encoding", p[1])) and {s for s, _ in seen} == {
+        "encoding",
+        "prefill",
+    }
     assert all(0 < fraction <= 1 for _, fraction in seen)
 
 

@@ -1,0 +1,140 @@
+"""`python -m qwenvl ask PICTURE "question"` and `python -m qwenvl bench`: the server's own engine in a terminal.
+
+Like `app.py` this joins layers; unlike it, there is no web in it.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from qwenvl.config import DETAILS, Settings
+from qwenvl.errors import QwenVLError
+from qwenvl.messages import Answer, Failed, Finished, Piece, Progress, Question
+from qwenvl.native import SimpleQueue, sleep
+from qwenvl.service import Service
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status. Errors are one line on standard error."""
+    args = arguments().parse_args(argv)
+    try:
+        return args.run(args)
+    except QwenVLError as error:
+        print(f"qwenvl: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m qwenvl", description="Ask questions about pictures on a CPU.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    ask = commands.add_parser("ask", help="answer one question about one or more pictures")
+    ask.add_argument("words", nargs="+", metavar="PICTURE... [QUESTION]", help="picture files, then the question")
+    ask.add_argument("--detail", choices=DETAILS)
+    ask.add_argument("--max-new-tokens", type=int)
+    ask.add_argument("--temperature", type=float)
+    ask.set_defaults(run=run_ask)
+    bench = commands.add_parser("bench", help="measure this machine; the last line is JSON")
+    bench.add_argument("--model", default="random-2b", help="random-2b (default), demo, a folder or a Hub id")
+    bench.add_argument("--users", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of users to measure")
+    bench.add_argument("--tokens", type=int, default=32, help="tokens each user gets while speed is measured")
+    bench.set_defaults(run=run_bench)
+    return parser
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    from qwenvl.bench import bench
+
+    bench(Settings.from_env(), args.model, args.users, args.tokens)
+    return 0
+
+
+def run_ask(args: argparse.Namespace) -> int:
+    settings = Settings.from_env()
+    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    service = Service(settings, lambda report: load(settings, report))
+    question = read_question(service, args)
+    service.start()
+    wait_until_ready(service)
+    answer = stream(service, question)
+    facts = answer.timings
+    line = f"{answer.finish_reason}; first token {facts.first_token_s:.1f} s, {facts.tokens_per_s:.1f} tokens/s"
+    print(f"\n[{answer.model}: {line}]", file=sys.stderr)
+    return 0
+
+
+def load(settings: Settings, report):
+    """Load the engine; imported here so that a wrong command line answers at once."""
+    from qwenvl.engine.loading import load_engine
+
+    return load_engine(settings, report)
+
+
+def read_question(service: Service, args: argparse.Namespace) -> Question:
+    """Words that name files are pictures, the last other one is the question."""
+    options = service.options(detail=args.detail, max_new_tokens=args.max_new_tokens, temperature=args.temperature)
+    *files, last = args.words
+    text = None
+    if not os.path.isfile(last) and files:
+        text = last
+    else:
+        files.append(last)
+    pictures = [service.open_picture(read_file(name), options.detail) for name in files]
+    return service.question(pictures, text, None, options)
+
+
+def read_file(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise QwenVLError(f"{name}: {error.strerror}") from None
+
+
+def wait_until_ready(service: Service) -> None:
+    """Show how far loading is; raise if it ended without a model."""
+    while True:
+        ready, facts = service.health()
+        if ready:
+            return show_progress("")
+        if facts["status"] == "failed":
+            show_progress("")
+            raise QwenVLError(facts["error"])
+        show_progress(f"{facts['stage']} {facts['fraction']:.0%}")
+        sleep(0.05)
+
+
+def stream(service: Service, question: Question) -> Answer:
+    """Print the answer as it comes."""
+    inbox = SimpleQueue()
+    ticket = service.ask(question, inbox.put)
+    try:
+        while True:
+            message = inbox.get()
+            if isinstance(message, Progress):
+                show_progress(f"{message.stage} {message.fraction:.0%}")
+            elif isinstance(message, Piece):
+                show_progress("")
+                print(message.text, end="", flush=True)
+            elif isinstance(message, Failed):
+                raise message.error
+            elif isinstance(message, Finished):
+                print()
+                return message.answer
+    except KeyboardInterrupt:
+        ticket.cancel()
+        raise
+
+
+def show_progress(text: str) -> None:
+    """One line that overwrites itself, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

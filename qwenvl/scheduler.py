@@ -18,6 +18,7 @@ from qwenvl.tickets import LoadState, Ticket
 
 log = logging.getLogger(__name__)
 
+REPORT_EVERY_S = 5.0  # between two lines of the log about one stage of loading
 STOPPING = "The server is restarting. Ask again in a moment."
 
 
@@ -39,6 +40,7 @@ class Scheduler:
         self._waiting: deque[Ticket] = deque()
         self._running: dict = {}
         self._typical_s: float | None = None
+        self._next_report = 0.0
 
     # For any thread
 
@@ -117,8 +119,10 @@ class Scheduler:
         return self._engine is not None
 
     def _report(self, stage: str, fraction: float) -> None:
-        if stage != self.load_state.stage:
-            log.info("Loading: %s", stage)
+        now = time.monotonic()
+        if stage != self.load_state.stage or now >= self._next_report:
+            log.info("Loading: %s, %d %%", stage, fraction * 100)
+            self._next_report = now + REPORT_EVERY_S
         self.load_state = LoadState(stage, fraction)
 
     def _fail_loading(self, reason: str) -> None:

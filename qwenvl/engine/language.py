@@ -67,6 +67,11 @@ class TextModel:
     norm: RMSNorm
     head: Linear
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that one decode step reads."""
+        return self.head.nbytes + sum(m.nbytes for b in self.layers for m in (b.qkv, b.out, b.gate_up, b.down))
+
     def embed(self, ids: Tensor) -> Tensor:
         """ids [T] -> float32 [T, H]. The table stays mapped from its file: only the rows asked for are read."""
         return self.embedding[ids].float()

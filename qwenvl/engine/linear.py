@@ -12,14 +12,22 @@ scale of its own:
 """
 
 import warnings
-from collections.abc import Callable
 from functools import cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Linear = Callable[[Tensor], Tensor]
+
+class Linear(Protocol):
+    """A matrix ready to be multiplied with; `nbytes` is what one product reads of it."""
+
+    out_features: int
+    nbytes: int
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 
 # rows of a large weight are quantised a slice at a time, so that its float32 form never exists as a whole
 QUANTIZE_SLICE_ROWS = 8192
@@ -30,11 +38,7 @@ class FloatLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
-        self.out_features = weight.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        return self.weight.nbytes
+        self.out_features, self.nbytes = weight.shape[0], weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x.to(self.weight.dtype), self.weight, self.bias).float()

@@ -1,0 +1,35 @@
+"""How often the demo model is right about pictures it has never seen, in int8 and in float32.
+
+Usage: `python scripts/evaluate_demo_model.py --count 1000`. Whole answers must be right to the letter.
+"""
+
+import argparse
+from pathlib import Path
+
+from demo_model.accuracy import answers, held_out, scores
+from qwenvl.engine.engine import Engine
+from qwenvl.engine.hub import DEMO_FOLDER, Source
+from qwenvl.engine.loading import load_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000, help="pictures, one question each")
+    parser.add_argument("--folder", type=Path, default=DEMO_FOLDER)
+    parser.add_argument("--quantization", nargs="+", default=["int8", "none"])
+    parser.add_argument("--show", type=int, default=0, help="wrong answers to print")
+    args = parser.parse_args()
+    asked = list(held_out(args.count))
+    for quantization in args.quantization:
+        model = load_model(Source(args.folder, "demo"), quantization, "", lambda stage, fraction: None)
+        said = answers(Engine(model, slots=16), asked)
+        print(f"{quantization}: {args.count} held-out pictures")
+        for kind, (right, count) in sorted(scores(asked, said).items(), key=lambda row: row[0].startswith(" ")):
+            print(f"  {kind:24} {right / count:6.1%}  of {count}")
+        wrong = [(qa, s) for (_, qa), s in zip(asked, said, strict=True) if qa.answer != s]
+        for qa, answer in wrong[: args.show]:
+            print(f"    {qa.question!r}: {answer!r}, not {qa.answer!r}")
+
+
+if __name__ == "__main__":
+    main()

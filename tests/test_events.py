@@ -10,7 +10,7 @@ import requests
 import socketio
 import websocket
 
-from tests.conftest import png, wait_until
+from tests.conftest import Server, png, wait_until
 
 EVENTS = ("answer_progress", "answer_token", "answer_done", "answer_error")
 
@@ -166,22 +166,31 @@ def test_resume_works_before_the_server_has_noticed_and_after_the_end(server, ma
     assert [token["index"] for token in again.tokens(request_id)] == [2, 3]
 
 
-@pytest.mark.parametrize("leave", ["lose_connection", "close_tab", "disconnect"])
-def test_a_page_that_is_gone_loses_its_answer(server, make_page, leave):
+@pytest.mark.parametrize("leave", ["close_tab", "disconnect"])
+def test_a_page_that_says_goodbye_loses_its_answer_at_once(server, make_page, leave):
+    """Long before the grace for lost pages, which is longer here than a test waits."""
     page = make_page()
     request_id = page.ask("forever")
     wait_until(lambda: page.tokens(request_id))
-    if leave == "lose_connection":
-        page.lose_connection()
-    elif leave == "close_tab":
+    if leave == "close_tab":
         page.socket.eio.ws.close(status=1001)  # what browsers send
     else:
         page.socket.disconnect()
-    left_at = time.monotonic()
     wait_until(lambda: server.busy() == 0)
-    gone_s = time.monotonic() - left_at
-    # The server of these tests waits 3 s for lost pages to come back, and not at all for those that said goodbye.
-    assert (gone_s > 2.0) if leave == "lose_connection" else gone_s < 2.0
+
+
+def test_a_page_that_is_lost_has_a_grace_to_come_back():
+    server = Server("create_fast_app(resume_grace_s=1.5)")
+    try:
+        page = Page(server)
+        request_id = page.ask("forever")
+        wait_until(lambda: page.tokens(request_id))
+        lost_at = time.monotonic()
+        page.lose_connection()
+        wait_until(lambda: server.busy() == 0)
+        assert time.monotonic() - lost_at > 1.0
+    finally:
+        server.stop()
 
 
 def test_nobody_else_can_stop_or_read_an_answer(make_page):

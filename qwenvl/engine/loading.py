@@ -91,10 +91,11 @@ class Builder:
         self.report("loading the model", min(1.0, self.done / self.total))
         return self.checkpoint.tensor(name)
 
-    def linear(self, *names: str, bias: bool = False) -> Linear:
-        """One matrix, or several of equal width stacked, with its bias."""
+    def linear(self, *names: str, bias: bool = False, known_as: str = "") -> Linear:
+        """One matrix, or several of equal width stacked, with its bias. The skip list may also say `known_as`."""
         biases = torch.cat([self.tensor(f"{n}.bias") for n in names]) if bias else None
-        if self.quantization == "int8" and not any(part in name for part in self.skip for name in names):
+        skipped = any(part in name for part in self.skip for name in (*names, known_as))
+        if self.quantization == "int8" and not skipped:
             parts = [quantize_rows(self._read(f"{n}.weight")) for n in names]
             return Int8Linear(torch.cat([w for w, _ in parts]), torch.cat([s for _, s in parts]), biases)
         weight = torch.cat([self._read(f"{n}.weight").to(self.float_dtype) for n in names])
@@ -156,8 +157,8 @@ class Builder:
             head_dim=c.head_dim,
             rope_theta=rope["rope_theta"],
             rope_sections=tuple(rope.get("mrope_section", (24, 20, 20))),
-            embedding=self.checkpoint.tensor(TEXT + "embed_tokens.weight"),
-            head=self.linear(TEXT + "embed_tokens" if tied else "lm_head"),
+            embedding=self._read(TEXT + "embed_tokens.weight"),
+            head=self.linear(TEXT + "embed_tokens" if tied else "lm_head", known_as="lm_head"),
             layers=tuple(self._layer(f"{TEXT}layers.{i}.") for i in range(c.num_hidden_layers)),
             norm=self._rms_norm(TEXT + "norm"),
         )

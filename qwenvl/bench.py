@@ -173,7 +173,7 @@ def _writing_rate(engine: Engine, count: int, tokens: int) -> float:
 def _decode_limit(engine: Engine, figures: Figures) -> float:
     """Tokens a second if nothing but reading weights and one context's keys and values took time."""
     text = engine.model.text
-    kv = 2 * len(text.layers) * text.kv_heads * text.head_dim * engine.kv_dtype.itemsize * figures.picture_tokens
+    kv = 2 * len(text.layers) * text.kv_heads * text.head_dim * engine.reader.kv_dtype.itemsize * figures.picture_tokens
     return figures.read_bandwidth_gb_s * 1e9 / (text.weight_bytes + kv)
 
 

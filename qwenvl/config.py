@@ -43,6 +43,9 @@ class Settings:
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
     max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
     feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
+    prefix_cache_bytes: int = setting(
+        512 * MIB, "bytes of prompts and answers kept in memory, so that the next question goes on from them", least=0
+    )
     upload_store_bytes: int = setting(
         256 * MIB, "bytes of uploaded pictures kept in memory; the oldest leave", least=MIB
     )

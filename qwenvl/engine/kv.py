@@ -25,5 +25,23 @@ class KV:
         self.values[layer, :, self.length : end] = v.transpose(0, 1)
         return self.keys[layer, :, :end], self.values[layer, :, :end]
 
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of the tokens in use."""
+        return (self.keys.nbytes + self.values.nbytes) // self.capacity * self.length
+
+    def take(self, other: "KV", length: int) -> None:
+        """Begin with a copy of another sequence's first `length` tokens."""
+        self.keys[:, :, :length] = other.keys[:, :, :length]
+        self.values[:, :, :length] = other.values[:, :, :length]
+        self.length = length
+
+    def clone(self, capacity: int) -> "KV":
+        """A copy of the tokens in use, with room for `capacity`."""
+        layers, heads, _, head_dim = self.keys.shape
+        copy = KV(layers, heads, head_dim, capacity, self.keys.dtype)
+        copy.take(self, self.length)
+        return copy
+
     def advance(self, tokens: int) -> None:
         self.length += tokens

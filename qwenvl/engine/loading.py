@@ -14,10 +14,11 @@ from torch import Tensor
 from qwenvl.config import Settings
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.detokenizer import TokenBytes
-from qwenvl.engine.engine import Engine, Model
+from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import Report, Source, find_model
 from qwenvl.engine.language import Layer, RMSNorm, TextModel
 from qwenvl.engine.linear import FloatLinear, Int8Linear, Linear, int8_available, quantize_rows
+from qwenvl.engine.model import Model
 from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.threads import default_threads
 from qwenvl.engine.vision import Block, LayerNorm, Merger, VisionTower
@@ -37,6 +38,7 @@ def load_engine(settings: Settings, report: Report) -> Engine:
     return Engine(
         model,
         feature_cache_bytes=settings.feature_cache_bytes,
+        prefix_cache_bytes=settings.prefix_cache_bytes,
         max_context_tokens=settings.max_context_tokens,
         kv_dtype=torch.float32 if model.quantization == "none" else torch.bfloat16,
     )

@@ -25,6 +25,7 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     max_tokens: int = 1
+    cached_tokens: int = 0
     cached_pictures: set[int] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
     encoded: float | None = None
@@ -40,14 +41,13 @@ class Sequence:
         self.pieces.append(text)
         return [Piece(len(self.pieces) - 1, text)]
 
-    def answer(self, reason: str, model: str, patch_size: int, merge: int) -> Answer:
-        """The answer as it stands, ended for `reason`."""
-        side = patch_size * merge
+    def answer(self, reason: str, model: str, token_side: int) -> Answer:
+        """The answer as it stands, ended for `reason`. `token_side`: pixels on a side of a picture's token."""
         pictures = tuple(
-            AnsweredPicture(picture.sha256[:16], w * side, h * side, h * w, i in self.cached_pictures)
+            AnsweredPicture(picture.sha256[:16], w * token_side, h * token_side, h * w, i in self.cached_pictures)
             for i, (picture, (h, w)) in enumerate(zip(self.question.pictures, self.grids, strict=True))
         )
-        usage = Usage(len(self.prompt.ids), len(self.tokens), 0)
+        usage = Usage(len(self.prompt.ids), len(self.tokens), self.cached_tokens)
         return Answer("".join(self.pieces), reason, model, pictures, usage, self._timings())
 
     def _timings(self) -> Timings:

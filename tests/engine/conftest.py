@@ -101,6 +101,8 @@ def run(engine: Engine, *sequences) -> list:
     answers, pieces = {}, {s: [] for s in sequences}
     for _ in range(5000):
         for sequence, message in engine.step():
+            if sequence not in pieces:
+                continue
             if isinstance(message, Piece):
                 pieces[sequence].append(message.text)
             elif not hasattr(message, "stage"):

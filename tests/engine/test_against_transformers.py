@@ -14,7 +14,7 @@ from tests.engine.conftest import SIZES, noise, question, silent
 
 
 def encode(engine: Engine, picture):
-    work = engine.model.vision.encode(*engine._pixels(picture))
+    work = engine.model.vision.encode(*engine.reader.pixels(picture))
     while True:
         try:
             next(work)
@@ -44,7 +44,7 @@ def test_merged_tokens_and_every_deepstack_level(reference, float_engine, size):
         ours = encode(float_engine, picture)
         inputs = float_engine.model.processor(images=[picture.rgb], return_tensors="pt")
         theirs = reference.model.visual(inputs["pixel_values"], inputs["image_grid_thw"])
-    assert ours.grid == float_engine.grid(picture)
+    assert ours.grid == float_engine.model.grid(picture)
     torch.testing.assert_close(ours.merged, theirs.pooler_output, rtol=1e-4, atol=1e-5)
     assert len(ours.levels) == len(theirs.deepstack_features) == 2
     for mine, other in zip(ours.levels, theirs.deepstack_features, strict=True):

@@ -17,13 +17,14 @@ def states(engine: Engine, sequence) -> str:
     return "prefill" if sequence.logits is None else "decode"
 
 
-def test_feature_hit_equals_miss(int8_engine):
-    first, second = (run(int8_engine, int8_engine.start(question(PICTURE)))[0].answer for _ in range(2))
+def test_feature_hit_equals_miss(int8_model):
+    engine = Engine(int8_model, prefix_cache_bytes=0)
+    first, second = (run(engine, engine.start(question(PICTURE)))[0].answer for _ in range(2))
     assert first.response == second.response and first.response
     assert (first.images[0].cached, second.images[0].cached) == (False, True)
-    stats = int8_engine.features.stats()
+    stats = engine.features.stats()
     assert (stats.entries, stats.hits) == (1, 1)
-    features = int8_engine.features.get(int8_engine._feature_key(PICTURE))
+    features = engine.features.get(engine.reader.feature_key(PICTURE))
     assert stats.bytes == features.merged.nbytes * (1 + len(features.levels))
 
 
@@ -96,7 +97,7 @@ def test_a_failing_answer_fails_alone(int8_engine, monkeypatch):
     expected = ask(int8_engine, PICTURE)
     good = int8_engine.start(question(PICTURE))
     bad_picture = int8_engine.start(question(OTHER))
-    monkeypatch.setattr(int8_engine, "_pixels", lambda picture: 1 / 0)
+    monkeypatch.setattr(int8_engine.reader, "pixels", lambda picture: 1 / 0)
     results = run(int8_engine, good, bad_picture)
     monkeypatch.undo()
     assert results[0].answer.response == expected
@@ -138,7 +139,7 @@ def test_progress_only_grows(int8_engine):
 def test_length_and_usage(int8_engine):
     answer = run(int8_engine, int8_engine.start(question(PICTURE, max_new_tokens=3)))[0].answer
     assert answer.finish_reason == "length" and answer.usage.completion_tokens == 3
-    h, w = int8_engine.grid(PICTURE)
+    h, w = int8_engine.model.grid(PICTURE)
     assert answer.images[0].tokens == h * w and answer.images[0].width == w * 32
     assert answer.timings.encode_s > 0 and answer.timings.total_s >= answer.timings.first_token_s > 0
 

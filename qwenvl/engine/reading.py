@@ -1,0 +1,170 @@
+"""One question up to its first token: pictures through the tower or its cache, the prompt through the decoder.
+
+All of it is a generator that stops after every bounded slice of work. Knows nothing of other answers, except that their
+keys and values may be shared.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qwenvl.cache import ByteLRU
+from qwenvl.engine.kv import KV
+from qwenvl.engine.language import Rows
+from qwenvl.engine.model import Model
+from qwenvl.engine.prefix import LEAST_TOKENS, Prefix, PrefixCache, token_numbers
+from qwenvl.engine.prompt import Prompt
+from qwenvl.engine.rope import token_positions
+from qwenvl.engine.sequence import Sequence
+from qwenvl.engine.vision import Features
+from qwenvl.images import Picture
+from qwenvl.messages import Progress
+
+
+class Reader:
+    """Reads questions for one model; owns both caches, `features` of pictures and `prefixes` of prompts."""
+
+    def __init__(self, model: Model, features: ByteLRU, prefixes: PrefixCache, chunk: int, kv_dtype: torch.dtype):
+        """Prompts are read `chunk` tokens a slice."""
+        self.model, self.features, self.prefixes = model, features, prefixes
+        self.chunk, self.kv_dtype = chunk, kv_dtype
+        self._picture_numbers: dict[tuple, int] = {}
+
+    def feature_key(self, picture: Picture) -> tuple:
+        """All that decides a picture's features; the model and its quantisation never change within a reader."""
+        return picture.sha256, picture.detail, picture.rgb.size
+
+    def forget(self, sha256: str) -> None:
+        """Drop a picture, in every detail, from both caches."""
+        self.features.drop(lambda key: key[0] == sha256)
+        self.prefixes.forget(sha256)
+
+    def prefix(self, sequence: Sequence) -> Prefix:
+        """What a sequence's keys and values hold, by the numbers of its tokens."""
+        numbers = np.concatenate((self._numbers(sequence), np.array(sequence.tokens, dtype=np.int64)))
+        pictures = frozenset(picture.sha256 for picture in sequence.question.pictures)
+        return Prefix(numbers[: sequence.kv.length], pictures, sequence.kv)
+
+    def _numbers(self, sequence: Sequence) -> np.ndarray:
+        # counted, not hashed: two pictures can never meet in one number
+        keys = [self.feature_key(picture) for picture in sequence.question.pictures]
+        numbers = [self._picture_numbers.setdefault(key, -1 - len(self._picture_numbers)) for key in keys]
+        return token_numbers(sequence.prompt, numbers)
+
+    def read(self, sequence: Sequence, running: Callable[[], Iterable[Sequence]]) -> Generator[Progress, None, None]:
+        """Bring a sequence to its first logits. Stops after every slice with the progress made.
+
+        `running()` are the answers being written when its turn comes.
+        """
+        shared, length = self._shared(sequence, running())
+        text, prompt = self.model.text, sequence.prompt
+        capacity = len(prompt.ids) + sequence.max_tokens
+        kv = KV(len(text.layers), text.kv_heads, text.head_dim, capacity, self.kv_dtype)
+        if shared is not None:
+            kv.take(shared, length)
+        sequence.cached_tokens = length
+        encoded = yield from self._pictures(sequence, length)
+        sequence.encoded = time.monotonic()
+        sequence.kv = kv
+        yield from self._prefill(sequence, encoded)
+        sequence.prefilled = time.monotonic()
+
+    def _shared(self, sequence: Sequence, running: Iterable[Sequence]) -> tuple[KV | None, int]:
+        """Keys and values to begin with, and for how many tokens they hold."""
+        numbers = self._numbers(sequence)
+        shared, length = self.prefixes.find(numbers, [self.prefix(other) for other in running])
+        after_pictures = _end_of_pictures(sequence.prompt)
+        if 0 < after_pictures <= length < after_pictures + LEAST_TOKENS:
+            # a word or two in common are not worth that the chunks fall otherwise than without the cache
+            length = after_pictures
+        return shared, length
+
+    # --- pictures ---
+
+    def _pictures(self, sequence: Sequence, done: int) -> Generator[Progress, None, dict[int, Features]]:
+        """Features of the pictures whose tokens are not done yet, by their place in the question."""
+        pictures, starts = sequence.question.pictures, sequence.prompt.picture_starts
+        encoded: dict[int, Features] = {}
+        for i, (picture, start, (h, w)) in enumerate(zip(pictures, starts, sequence.grids, strict=True)):
+            if start + h * w <= done:
+                sequence.cached_pictures.add(i)
+                continue
+            key = self.feature_key(picture)
+            features = self.features.get(key)
+            if features is not None:
+                sequence.cached_pictures.add(i)
+            else:
+                features = yield from self._encode(picture, i, len(pictures))
+                # only here, whole: a picture given up half-way is never stored
+                self.features.put(key, features, features.nbytes)
+            encoded[i] = features
+        return encoded
+
+    def _encode(self, picture: Picture, index: int, count: int) -> Generator[Progress, None, Features]:
+        """One picture through the tower; progress is of all `count` pictures of the question."""
+        started = time.monotonic()
+        work = self.model.vision.encode(*self.pixels(picture))
+        while True:
+            try:
+                done = next(work)
+            except StopIteration as end:
+                return end.value
+            left = (time.monotonic() - started) * ((count - index) / done - 1)
+            yield Progress("encoding", (index + done) / count, eta_s=round(left, 2))
+
+    def pixels(self, picture: Picture) -> tuple[Tensor, int, int]:
+        """Normalised patches [N, 3 * patch * patch] and the patch grid (h, w)."""
+        processor = self.model.processor
+        out = processor(images=[picture.rgb], return_tensors="pt")
+        _, h, w = out["image_grid_thw"][0].tolist()
+        # a still picture is its own second frame; the tower's kernel has both halves added up
+        frames = out["pixel_values"].view(h * w, 3, processor.temporal_patch_size, -1)
+        return frames[:, :, 0].reshape(h * w, -1), h, w
+
+    # --- prompt ---
+
+    def _prefill(self, sequence: Sequence, encoded: dict[int, Features]) -> Iterator[Progress]:
+        """The rest of the prompt through the decoder, a chunk a slice; a boundary may lie inside a picture."""
+        text, prompt, kv = self.model.text, sequence.prompt, sequence.kv
+        positions, sequence.next_position = token_positions(prompt.segments)
+        x, visual, levels = self._inputs(prompt, encoded)
+        first, T, started = kv.length, len(prompt.ids), time.monotonic()
+        for start, end in self._chunks(first, T, _end_of_pictures(prompt)):
+            own = (visual >= start) & (visual < end)
+            chunk_levels = tuple(level[own] for level in levels)
+            hidden = text.forward([Rows(x[start:end], positions[:, start:end], kv, visual[own] - start, chunk_levels)])
+            left = (time.monotonic() - started) * (T - end) / (end - first)
+            if end == T:
+                sequence.logits = text.logits(hidden[-1:])[0]
+            yield Progress("prefill", end / T, eta_s=round(left, 2))
+
+    def _chunks(self, start: int, end: int, cut: int) -> Iterator[tuple[int, int]]:
+        """Slices of the prompt. One ends with the pictures, where the next question about them will go on."""
+        while start < end:
+            stop = min(start + self.chunk, end)
+            if start < cut < stop:
+                stop = cut
+            yield start, stop
+            start = stop
+
+    def _inputs(self, prompt: Prompt, encoded: dict[int, Features]) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Embeddings [T, H] with the pictures in place, rows of picture tokens [n], DeepStack levels each [n, H]."""
+        x = self.model.text.embed(torch.tensor(prompt.ids))
+        if not encoded:
+            return x, torch.empty(0, dtype=torch.long), ()
+        starts = [prompt.picture_starts[i] for i in encoded]
+        features = list(encoded.values())
+        visual = torch.cat([torch.arange(s, s + f.tokens) for s, f in zip(starts, features, strict=True)])
+        x[visual] = torch.cat([f.merged for f in features])
+        return x, visual, tuple(torch.cat(level) for level in zip(*(f.levels for f in features), strict=True))
+
+
+def _end_of_pictures(prompt: Prompt) -> int:
+    """Tokens up to the end of the last picture and the mark behind it; 0 without pictures."""
+    if not prompt.picture_starts:
+        return 0
+    h, w = next(segment for segment in reversed(prompt.segments) if not isinstance(segment, int))
+    return prompt.picture_starts[-1] + h * w + 1

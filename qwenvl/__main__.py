@@ -47,7 +47,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def run_bench(args: argparse.Namespace) -> int:
-    from qwenvl.bench import bench
+    from qwenvl.engine.bench import bench
 
     bench(Settings.from_env(), args.model, args.users, args.tokens)
     return 0

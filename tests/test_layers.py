@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A module belongs to the first layer that names it or a package around it.
 LAYERS = {
-    "joins": {"app", "qwenvl.__main__", "qwenvl.terminal", "qwenvl.bench"},
+    "joins": {"app", "qwenvl.__main__"},
     "web": {"qwenvl.web"},
     "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.tickets", "qwenvl.uploads"},
     "engine": {"qwenvl.engine"},

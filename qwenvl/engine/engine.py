@@ -149,7 +149,7 @@ class Engine:
 
     def _keep_prefix(self, sequence: Sequence) -> None:
         """What an answer leaves for the next question. One given up before its first token leaves nothing."""
-        if sequence.prefilled is not None:
+        if sequence.prefilled is not None and sequence.kv is not None:
             self.prefixes.put(self.reader.prefix(sequence))
 
     def _fail(self, sequence: Sequence) -> Event:

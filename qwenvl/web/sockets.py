@@ -9,6 +9,9 @@ from engineio.async_drivers.gevent import WebSocketWSGI
 from flask_socketio import SocketIO
 from wsproto.frame_protocol import CloseReason
 
+# A page that goes elsewhere closes with 1001, a program that has had enough with 1000. A lost network says neither.
+LEAVING = (CloseReason.NORMAL_CLOSURE, CloseReason.GOING_AWAY)
+
 
 def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
     """Serve this application's WebSockets with messages of at most `max_bytes`, counted while they arrive."""
@@ -23,7 +26,7 @@ def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
             if data is None:
                 # What came just before the end, such as a goodbye, is in the hands of other greenlets: they go first.
                 gevent.sleep(0)
-                if self.ws.close_reason == CloseReason.GOING_AWAY:
+                if self.ws.close_reason in LEAVING:
                     _left_for_good(self.app.__self__)
             return data
 
@@ -32,5 +35,5 @@ def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
 
 
 def _left_for_good(engine_socket) -> None:
-    """A browser whose tab closes or goes elsewhere says so when it closes the socket: as good as disconnecting."""
+    """Whoever closes the socket on purpose says so in the closing frame: as good as disconnecting."""
     engine_socket.close(wait=False, abort=True, reason=engine_socket.server.reason.CLIENT_DISCONNECT)

@@ -33,6 +33,8 @@ SIZES = (
     (192, 160),
     (160, 192),
 )
+# pixels, as the model sees it: with smaller print a token would hold a dozen characters, too many for a model this size
+LEAST_FONT = 18
 SIZE_WEIGHTS = (7, 7, 3, 6, 2, 4, 2, 2, 2, 2, 2)
 
 
@@ -100,7 +102,7 @@ def _write_lines(rng: random.Random, canvas: Canvas, lines: list[str], box: tupl
     """Lines inside the box (fractions), at a random size that the model can read; False if they cannot fit."""
     left, top, right, bottom = box
     width, height = (right - left) * canvas.width, (bottom - top) * canvas.height
-    least = 13 * canvas.scale
+    least = LEAST_FONT * canvas.scale
     most = _fit(lines, width, height, least)
     if most < least:
         return False
@@ -138,7 +140,7 @@ def text_scene(rng: random.Random, size: tuple[int, int]) -> Scene:
             labels = {name: LABELS[name](rng) for name in names}
             lines, kinds = [f"{name}: {value}" for name, value in labels.items()], ["label"]
         else:
-            pairs = [make_line(rng) for _ in range(rng.choices((1, 2, 3), (70, 20, 10))[0])]
+            pairs = [make_line(rng) for _ in range(rng.choices((1, 2, 3), (76, 17, 7))[0])]
             lines, kinds, labels = [line for line, _ in pairs], [kind for _, kind in pairs], {}
         if _write_lines(rng, canvas, lines, (0, 0, 1, 1), ink):
             break

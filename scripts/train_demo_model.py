@@ -1,6 +1,6 @@
 """Train the bundled demo model: a small Qwen3-VL that really answers about coloured shapes and printed text.
 
-Usage: `python scripts/train_demo_model.py --minutes 110 --out qwenvl/demo`. Stop and start it as you like: it goes on
+Usage: `python scripts/train_demo_model.py --minutes 140 --out qwenvl/demo`. Stop and start it as you like: it goes on
 from `--work`. Two phases share the time budget: first the vision tower alone learns to name the character at the centre
 of each 16-pixel patch (end-to-end training never learns to read); then everything learns to answer, with that head's
 loss beside it. `docs/demo-model.md` tells the whole story.
@@ -17,11 +17,13 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
 from demo_model.batches import Batches
 from demo_model.network import MERGE, PATCH, Trainee, make_config
 from demo_model.tokenizer import CHAT_TEMPLATE, SPECIALS, make_tokenizer
+
+CHAR_WEIGHT = 0.3  # of the character head's loss beside the answers'
 
 
 def make_optimizers(net: Trainee) -> list:
@@ -48,13 +50,20 @@ class Run:
         self.optimizers = make_optimizers(self.net)
         self.elapsed, self.step = 0.0, 0
         self.budget = args.minutes * 60
-        self.vision_budget = args.vision_minutes * 60
+        self.vision_budget = 0.0 if args.more else args.vision_minutes * 60
+        # a finished model has no character head any more, and reads without its help
+        self.char_weight = 0.0 if args.more else CHAR_WEIGHT
+        if args.more:
+            finished = Qwen3VLForConditionalGeneration.from_pretrained(args.more, dtype=torch.float32)
+            self.net.model.load_state_dict(finished.state_dict())
         self.resume()
 
     def kept_tokenizer(self) -> Tokenizer:
         """The tokenizer of this run: made once, as the weights know its ids and no others."""
         path = self.work / "tokenizer.json"
-        if not path.exists():
+        if not path.exists() and self.args.more:
+            path.write_bytes((self.args.more / "tokenizer.json").read_bytes())
+        elif not path.exists():
             make_tokenizer().save(str(path))
         return Tokenizer.from_file(str(path))
 
@@ -101,13 +110,13 @@ class Run:
             merged, levels, chars = None, [], torch.zeros(())
             if batch["spans"]:
                 merged, levels, hidden = net.encode(batch["images"])
-                chars = net.char_loss(hidden, batch["chars"])[0]
+                chars = net.char_loss(hidden, batch["chars"])[0] if self.char_weight else chars
             ids, mask = batch["ids"], batch["mask"]
             out = net.decode(ids, batch["positions"], batch["spans"], merged, levels)
             wanted = mask[:, 1:]
             logits = net.model.lm_head(out[:, :-1][wanted]).float()
             answer = F.cross_entropy(logits, ids[:, 1:][wanted])
-        return answer + 0.3 * chars, {"answer": answer.item(), "chars": chars.item()}
+        return answer + self.char_weight * chars, {"answer": answer.item(), "chars": chars.item()}
 
     def train(self) -> None:
         while self.elapsed < self.budget:
@@ -170,9 +179,10 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=110, help="training time in all")
-    parser.add_argument("--vision-minutes", type=float, default=18, help="of which the vision tower alone")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--minutes", type=float, default=140, help="training time in all")
+    parser.add_argument("--vision-minutes", type=float, default=28, help="of which the vision tower alone")
+    parser.add_argument("--more", type=Path, help="go on from a finished model, such as qwenvl/demo, in a new --work")
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--work", default=".work/demo", help="folder of the resumable state")
     parser.add_argument("--out", default="qwenvl/demo")

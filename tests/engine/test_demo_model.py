@@ -1,8 +1,8 @@
 """The bundled demo model really answers: a sample of held-out pictures, and what its files may weigh.
 
-`scripts/evaluate_demo_model.py` measures more of them, and `docs/demo-model.md` has its figures: 86 % on shapes and 75 %
-on reading, of the 95 % and 85 % that are aimed at. A sample this small may fall short of them by chance; the bounds are
-three standard deviations below. Raise them with the model.
+`scripts/evaluate_demo_model.py` measures more of them, and `docs/demo-model.md` has its figures: 86 % on shapes and
+75 % on reading, of the 95 % and 85 % that are aimed at. A sample this small may fall short of them by chance; the
+bounds are three standard deviations below. Raise them with the model.
 """
 
 import pytest

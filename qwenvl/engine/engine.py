@@ -87,8 +87,10 @@ class Engine:
         return self._answer(sequence, reason)
 
     def forget(self, sha256: str) -> None:
-        """Drop a picture from the caches, in every detail."""
+        """Drop a picture from the caches, in every detail; answers that are still about it will leave nothing there."""
         self.reader.forget(sha256)
+        for sequence in [*self._running, *(newcomer for newcomer, _ in self._newcomers)]:
+            sequence.forgotten |= any(picture.sha256 == sha256 for picture in sequence.question.pictures)
 
     # --- newcomers ---
 
@@ -149,7 +151,7 @@ class Engine:
 
     def _keep_prefix(self, sequence: Sequence) -> None:
         """What an answer leaves for the next question. One given up before its first token leaves nothing."""
-        if sequence.prefilled is not None and sequence.kv is not None:
+        if sequence.prefilled is not None and sequence.kv is not None and not sequence.forgotten:
             self.prefixes.put(self.reader.prefix(sequence))
 
     def _fail(self, sequence: Sequence) -> Event:

@@ -99,7 +99,8 @@ class Reader:
             else:
                 features = yield from self._encode(picture, i, len(pictures))
                 # only here, whole: a picture given up half-way is never stored
-                self.features.put(key, features, features.nbytes)
+                if not sequence.forgotten:
+                    self.features.put(key, features, features.nbytes)
             encoded[i] = features
         return encoded
 

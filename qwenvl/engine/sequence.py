@@ -13,7 +13,10 @@ from qwenvl.messages import Answer, AnsweredPicture, Piece, Question, Timings, U
 
 @dataclass(eq=False)
 class Sequence:
-    """One answer. `next_position` is the M-RoPE position of the token to come, which is not the number of tokens."""
+    """One answer. `next_position` is the M-RoPE position of the token to come, which is not the number of tokens.
+
+    `forgotten`: one of its pictures was forgotten meanwhile, so nothing it reads may be kept.
+    """
 
     question: Question
     prompt: Prompt
@@ -26,6 +29,7 @@ class Sequence:
     pieces: list[str] = field(default_factory=list)
     max_tokens: int = 1
     cached_tokens: int = 0
+    forgotten: bool = False
     cached_pictures: set[int] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
     encoded: float | None = None

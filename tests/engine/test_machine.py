@@ -35,7 +35,16 @@ def test_hyper_threads_count_once(tmp_path):
         (topology / "core_id").write_text(str(core))
         (topology / "physical_package_id").write_text("0")
     assert threads.physical_cores(tmp_path) == 2
-    assert 1 <= threads.default_threads() <= 4096
+
+
+@pytest.mark.parametrize(
+    "quota,affinity,cores,expected", [(4, 8, 16, 4), (None, 2, 16, 2), (8, 8, 4, 4), (None, 3, None, 3)]
+)
+def test_threads_are_the_least_of_all(monkeypatch, quota, affinity, cores, expected):
+    monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(threads, "physical_cores", lambda: cores)
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: set(range(affinity)))
+    assert threads.default_threads() == expected
 
 
 def test_auto_without_hub_is_the_demo_quickly(monkeypatch, tmp_path, caplog):

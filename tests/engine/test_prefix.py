@@ -91,6 +91,17 @@ def test_forgetting_a_picture_forgets_its_prefixes(int8_engine):
     assert logits_of(int8_engine, question(OTHER, text="Where?"))[1] > 0
 
 
+@pytest.mark.parametrize("stage", ["reading", "writing"])
+def test_a_picture_forgotten_meanwhile_is_not_kept(int8_engine, stage):
+    sequence = int8_engine.start(question(PICTURE))
+    int8_engine.step()
+    while stage == "writing" and not sequence.tokens:
+        int8_engine.step()
+    int8_engine.forget(PICTURE.sha256)
+    assert run(int8_engine, sequence)[0].answer.response
+    assert int8_engine.features.stats().entries == 0 and int8_engine.prefixes.stats().entries == 0
+
+
 def test_an_answer_given_up_while_reading_leaves_nothing(int8_model):
     engine = Engine(int8_model, prefill_chunk_tokens=8)
     doomed = engine.start(question(PICTURE))

@@ -13,6 +13,7 @@ from qwenvl.errors import InvalidRequest
 
 DETAILS = ("fast", "balanced", "fine")
 QUANTIZATIONS = ("int8", "none", "bfloat16")
+KV_DTYPES = ("auto", "bfloat16", "float32")
 MIB = 1024 * 1024
 
 
@@ -43,8 +44,17 @@ class Settings:
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
     max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
     feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
+    kv_bytes: int = setting(
+        2048 * MIB, "bytes for keys and values of running answers and of what is kept of earlier ones; used as needed",
+        least=MIB,
+    )  # fmt: skip
+    kv_dtype: str = setting(
+        "auto",
+        "`bfloat16` or `float32` keys and values; `auto` = bfloat16, or float32 where weights are",
+        choices=KV_DTYPES,
+    )
     prefix_cache_bytes: int = setting(
-        512 * MIB, "bytes of prompts and answers kept in memory, so that the next question goes on from them", least=0
+        1024 * MIB, "of these, bytes of earlier prompts and answers from which the next question goes on", least=0
     )
     upload_store_bytes: int = setting(
         256 * MIB, "bytes of uploaded pictures kept in memory; the oldest leave", least=MIB

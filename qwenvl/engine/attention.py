@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qwenvl.engine.kv import PAGE_TOKENS
+
 
 def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Every row sees every row: a picture's patches. q, k, v [T, H, D] -> [T, H * D]."""
@@ -29,3 +31,26 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mask = visible.repeat(H // G, 1)
     out = F.scaled_dot_product_attention(rows, k[None], v[None], attn_mask=mask)
     return out.view(G, H // G, T, D).permute(2, 0, 1, 3).reshape(T, H * D).float()
+
+
+def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, lengths: list, counts: list) -> Tensor:
+    """Rows of several sequences, each over its own pages: q [R, H, D], keys and values [G, C, D] -> float32 [R, H * D].
+
+    Of sequence i, `counts[i]` rows come in order in q; they are the last of its `lengths[i]` tokens, which lie in the
+    pages `pages[i]`, 64 tokens each.
+    """
+    out, start = [], 0
+    for table, length, count in zip(pages, lengths, counts, strict=True):
+        k, v = (_gather(t, table, length) for t in (keys, values))
+        out.append(causal_attention(q[start : start + count], k, v))
+        start += count
+    return torch.cat(out)
+
+
+def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:
+    """The first `length` rows of a sequence [G, length, D]: a view where its pages are neighbours."""
+    first, used = int(table[0]), -(-length // PAGE_TOKENS)
+    if int(table[used - 1]) - first == used - 1 and bool((table[1:used] > table[: used - 1]).all()):
+        return store[:, first * PAGE_TOKENS : first * PAGE_TOKENS + length]
+    rows = (table[:used, None].long() * PAGE_TOKENS + torch.arange(PAGE_TOKENS)).flatten()[:length]
+    return store[:, rows]

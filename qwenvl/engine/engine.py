@@ -14,6 +14,7 @@ import torch
 
 from qwenvl.cache import ByteLRU
 from qwenvl.engine.detokenizer import Detokenizer
+from qwenvl.engine.kv import KVStore
 from qwenvl.engine.language import Rows
 from qwenvl.engine.model import Model
 from qwenvl.engine.prefix import PrefixCache
@@ -31,12 +32,16 @@ class Engine:
     """All running answers of one model. Every call must come from one thread."""
 
     def __init__(self, model: Model, *, slots: int = 8, feature_cache_bytes: int = 512 << 20,
-                 prefix_cache_bytes: int = 512 << 20, max_context_tokens: int = 8192, prefill_chunk_tokens: int = 128,
-                 kv_dtype: torch.dtype = torch.bfloat16):  # fmt: skip
+                 prefix_cache_bytes: int = 1 << 30, kv_bytes: int = 2 << 30, max_context_tokens: int = 8192,
+                 prefill_chunk_tokens: int = 128, kv_dtype: torch.dtype = torch.bfloat16):  # fmt: skip
         self.model, self.slots, self.max_context_tokens = model, slots, max_context_tokens
-        self.features, self.prefixes = ByteLRU(feature_cache_bytes), PrefixCache(prefix_cache_bytes)
-        self.reader = Reader(model, self.features, self.prefixes, prefill_chunk_tokens, kv_dtype)
-        self._newcomers: deque[tuple[Sequence, Generator[Progress, None, None]]] = deque()
+        text = model.text
+        self.store = KVStore(
+            len(text.layers), text.kv_heads, text.head_dim, kv_bytes, kv_dtype, least_tokens=max_context_tokens
+        )
+        self.features, self.prefixes = ByteLRU(feature_cache_bytes), PrefixCache(self.store, prefix_cache_bytes)
+        self.reader = Reader(model, self.features, self.prefixes, self.store, prefill_chunk_tokens)
+        self._newcomers: deque[tuple[Sequence, Generator[Progress | None]]] = deque()
         self._running: list[Sequence] = []
         self._newcomer_next = True
 
@@ -97,7 +102,8 @@ class Engine:
     def _advance_newcomer(self) -> list[Event]:
         sequence, work = self._newcomers[0]
         try:
-            return [(sequence, next(work))]
+            progress = next(work)
+            return [] if progress is None else [(sequence, progress)]
         except StopIteration:
             self._newcomers.popleft()
             self._running.append(sequence)
@@ -165,4 +171,6 @@ class Engine:
         for _, work in [n for n in self._newcomers if n[0] is sequence]:
             work.close()
         self._newcomers = deque(n for n in self._newcomers if n[0] is not sequence)
-        sequence.kv = None
+        if sequence.kv is not None:
+            sequence.kv.release()
+            sequence.kv = None

@@ -1,47 +1,115 @@
-"""The keys and values of one sequence, preallocated once. Knows no model and no policy.
+"""Keys and values of every sequence, in pages of one store that is laid out once. Knows no model and no policy.
 
-Legend: L layers, G key/value heads, C capacity in tokens, D head width.
+A page is room for `PAGE_TOKENS` tokens in every layer. Sequences that begin alike hold the same pages: a page counts
+its holders and is free again when the last one lets go. A page that is held twice is full or never written again, so
+nobody needs a copy of it. Legend: L layers, G key/value heads, C tokens of the whole store, D head width.
 """
+
+from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+PAGE_TOKENS = 64
+
+
+class KVStore:
+    """Keys and values [L, G, C, D] in `dtype`: about `max_bytes`, but always room for one of `least_tokens`.
+
+    Memory that no sequence has touched yet is only reserved. Free pages are given out lowest first, side by side where
+    that can be, because neighbouring pages can be read as one piece.
+    """
+
+    def __init__(
+        self, layers: int, heads: int, head_dim: int, max_bytes: int, dtype: torch.dtype, *, least_tokens: int
+    ):
+        self.page_bytes = 2 * layers * heads * PAGE_TOKENS * head_dim * dtype.itemsize
+        # one to spare: a sequence that fills the store may have to copy its shared last page
+        self.page_count = max(max_bytes // self.page_bytes, pages_for(least_tokens) + 1)
+        self.keys = torch.empty(layers, heads, self.page_count * PAGE_TOKENS, head_dim, dtype=dtype)
+        self.values = torch.empty_like(self.keys)
+        self._holders = [0] * self.page_count
+        self.free_pages = self.page_count
+
+    def begin(self, tokens: int, shared: KV | None = None, length: int = 0) -> KV | None:
+        """Room for `tokens` tokens, of which the first `length` are those of `shared`; None if there is no room now."""
+        whole, rest = divmod(length, PAGE_TOKENS)
+        old = shared.pages[:whole] if shared is not None else []
+        wanted = pages_for(tokens) - whole
+        if wanted > self.free_pages:
+            return None
+        self._hold(old)
+        fresh = self._take(wanted, after=old[-1] if old else -1)
+        if rest:
+            self._copy_rows(shared.pages[whole], fresh[0], rest)
+        return KV(self, old + fresh, length)
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put rows k, v [R, G, D] of any sequences where their `slots` say [R]."""
+        self.keys[layer].index_copy_(1, slots, k.transpose(0, 1).to(self.keys.dtype))
+        self.values[layer].index_copy_(1, slots, v.transpose(0, 1).to(self.values.dtype))
+
+    def hold(self, kv: KV) -> KV:
+        """The tokens of a sequence, for somebody else to keep; it must not write behind them any more."""
+        pages = kv.pages[: pages_for(kv.length)]
+        self._hold(pages)
+        return KV(self, pages, kv.length)
+
+    def let_go(self, pages: list[int]) -> None:
+        for page in pages:
+            self._holders[page] -= 1
+            self.free_pages += self._holders[page] == 0
+
+    def _hold(self, pages: list[int]) -> None:
+        for page in pages:
+            self._holders[page] += 1
+
+    def _take(self, count: int, after: int) -> list[int]:
+        """Free pages: right behind `after`, else the lowest run that is long enough, else the lowest ones there are."""
+        free = [page for page, holders in enumerate(self._holders) if not holders]
+        runs = [i for i in range(len(free)) if _is_run(free[i : i + count], count)] or [0]
+        start = next((i for i in runs if free and free[i] == after + 1), runs[0])
+        taken = free[start : start + count]
+        self._hold(taken)
+        self.free_pages -= count
+        return taken
+
+    def _copy_rows(self, source: int, target: int, rows: int) -> None:
+        a, b = source * PAGE_TOKENS, target * PAGE_TOKENS
+        for tensor in (self.keys, self.values):
+            tensor[:, :, b : b + rows] = tensor[:, :, a : a + rows]
+
 
 class KV:
-    """Room for `capacity` tokens: keys and values [L, G, C, D] in `dtype`. `length` tokens are in use."""
+    """One sequence's keys and values: `length` tokens are in use of what its pages have room for."""
 
-    def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype):
-        self.keys = torch.empty(layers, heads, capacity, head_dim, dtype=dtype)
-        self.values = torch.empty_like(self.keys)
-        self.capacity, self.length = capacity, 0
-
-    def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Put rows k, v [T, G, D] behind the tokens in use; the whole [G, length + T, D] of that layer comes back.
-
-        The rows count only once every layer has written them: `advance` says so.
-        """
-        end = self.length + len(k)
-        self.keys[layer, :, self.length : end] = k.transpose(0, 1)
-        self.values[layer, :, self.length : end] = v.transpose(0, 1)
-        return self.keys[layer, :, :end], self.values[layer, :, :end]
+    def __init__(self, store: KVStore, pages: list[int], length: int):
+        self.store, self.pages, self.length = store, pages, length
+        self.table = torch.tensor(pages, dtype=torch.int32)
 
     @property
-    def nbytes_used(self) -> int:
-        """Bytes of the tokens in use."""
-        return (self.keys.nbytes + self.values.nbytes) // self.capacity * self.length
+    def capacity(self) -> int:
+        return len(self.pages) * PAGE_TOKENS
 
-    def take(self, other: "KV", length: int) -> None:
-        """Begin with a copy of another sequence's first `length` tokens."""
-        self.keys[:, :, :length] = other.keys[:, :, :length]
-        self.values[:, :, :length] = other.values[:, :, :length]
-        self.length = length
-
-    def clone(self, capacity: int) -> "KV":
-        """A copy of the tokens in use, with room for `capacity`."""
-        layers, heads, _, head_dim = self.keys.shape
-        copy = KV(layers, heads, head_dim, capacity, self.keys.dtype)
-        copy.take(self, self.length)
-        return copy
+    def slots(self, tokens: int) -> Tensor:
+        """Where the next `tokens` tokens go, as rows of the store [tokens]. They count once `advance` says so."""
+        at = torch.arange(self.length, self.length + tokens)
+        return self.table[at // PAGE_TOKENS] * PAGE_TOKENS + at % PAGE_TOKENS
 
     def advance(self, tokens: int) -> None:
+        """So many more tokens are in use; fewer, when it is below zero."""
         self.length += tokens
+
+    def release(self) -> None:
+        """Let go of every page. Nothing can be read any more."""
+        self.store.let_go(self.pages)
+        self.pages, self.length = [], 0
+
+
+def pages_for(tokens: int) -> int:
+    return -(-tokens // PAGE_TOKENS)
+
+
+def _is_run(pages: list[int], count: int) -> bool:
+    """Whether these are `count` neighbours."""
+    return len(pages) == count and (count == 0 or pages[-1] - pages[0] == count - 1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qwenvl.engine.attention import causal_attention
+from qwenvl.engine.attention import paged_attention
 from qwenvl.engine.kv import KV
 from qwenvl.engine.linear import Linear
 from qwenvl.engine.rope import rotate, text_rope
@@ -80,9 +80,10 @@ class TextModel:
         """All rows through all layers -> normalised hidden states [R, H]; every KV has grown by its rows."""
         x = torch.cat([rows.x for rows in batch])
         positions = torch.cat([rows.positions for rows in batch], 1)
-        cos, sin = text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections)
+        angles = text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections)
+        slots = torch.cat([rows.kv.slots(len(rows.x)) for rows in batch])
         for i, layer in enumerate(self.layers):
-            x = x + layer.out(self._attend(i, layer, layer.norm1(x), cos, sin, batch))
+            x = x + layer.out(self._attend(i, layer, layer.norm1(x), angles, slots, batch))
             gate, up = layer.gate_up(layer.norm2(x)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
             x = _add_deepstack(x, i, batch)
@@ -94,19 +95,18 @@ class TextModel:
         """hidden [R, H] -> [R, vocabulary]."""
         return self.head(hidden)
 
-    def _attend(self, i: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, batch: Sequence[Rows]) -> Tensor:
+    def _attend(self, i: int, layer: Layer, x: Tensor, angles: tuple, slots: Tensor, batch: Sequence[Rows]) -> Tensor:
         q, k, v = (
             layer.qkv(x)
             .view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
             .split((self.heads, self.kv_heads, self.kv_heads), 1)
         )
-        q, k = rotate(layer.q_norm(q), cos, sin), rotate(layer.k_norm(k), cos, sin)
-        parts, start = [], 0
-        for rows in batch:
-            own = slice(start, start + len(rows.x))
-            parts.append(causal_attention(q[own], *rows.kv.write(i, k[own], v[own])))
-            start = own.stop
-        return torch.cat(parts)
+        q, k = rotate(layer.q_norm(q), *angles), rotate(layer.k_norm(k), *angles)
+        store = batch[0].kv.store
+        store.write(i, slots, k, v)
+        counts = [len(rows.x) for rows in batch]
+        lengths = [rows.kv.length + count for rows, count in zip(batch, counts, strict=True)]
+        return paged_attention(q, store.keys[i], store.values[i], [rows.kv.table for rows in batch], lengths, counts)
 
 
 def _add_deepstack(x: Tensor, layer: int, batch: Sequence[Rows]) -> Tensor:

@@ -39,9 +39,16 @@ def load_engine(settings: Settings, report: Report) -> Engine:
         model,
         feature_cache_bytes=settings.feature_cache_bytes,
         prefix_cache_bytes=settings.prefix_cache_bytes,
+        kv_bytes=settings.kv_bytes,
         max_context_tokens=settings.max_context_tokens,
-        kv_dtype=torch.float32 if model.quantization == "none" else torch.bfloat16,
+        kv_dtype=_kv_dtype(settings.kv_dtype, model.quantization),
     )
+
+
+def _kv_dtype(wanted: str, quantization: str) -> torch.dtype:
+    if wanted == "auto":
+        wanted = "float32" if quantization == "none" else "bfloat16"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[wanted]
 
 
 def load_model(source: Source, quantization: str, skip: str, report: Report) -> Model:

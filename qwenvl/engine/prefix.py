@@ -5,14 +5,16 @@ placeholder ids of two pictures are the same. Two prompts share what their numbe
 token more. Knows no model and no policy beyond the bytes it may use.
 """
 
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from qwenvl.cache import ByteLRU, CacheStats
-from qwenvl.engine.kv import KV
+from qwenvl.cache import CacheStats
+from qwenvl.engine.kv import KV, KVStore
 from qwenvl.engine.prompt import Prompt
+from qwenvl.native import Lock
 
 # below this, looking the tokens up costs about what computing them does
 LEAST_TOKENS = 16
@@ -34,41 +36,76 @@ class Prefix:
 
 
 class PrefixCache:
-    """Least-recently-used prefixes within `max_bytes`. What is found is copied out, so nothing in use is ever lost."""
+    """Least-recently-used prefixes, in pages that they hold together with whoever goes on from them.
 
-    def __init__(self, max_bytes: int):
-        self._store = ByteLRU(max_bytes)
+    They use at most `max_bytes`, and less when running answers need the room: `make_room` lets the oldest go. One
+    thread changes it; others may read `stats()` at any time.
+    """
+
+    def __init__(self, store: KVStore, max_bytes: int):
+        self.store, self.max_bytes = store, max_bytes
+        self._kept: OrderedDict[int, Prefix] = OrderedDict()  # by number of arrival, the least recently used first
+        self._pages: Counter[int] = Counter()
+        self._arrivals = self._hits = self._misses = 0
+        self._lock = Lock()
 
     def find(self, numbers: np.ndarray, running: Iterable[Prefix] = ()) -> tuple[KV | None, int]:
         """The keys and values that agree longest with a prompt, here or in a running answer, and for how many tokens.
 
         At least one token is left over: the one whose logits are wanted.
         """
-        kept = self._store.find(lambda prefix: self._useful(prefix, numbers))
-        candidates = [*running] if kept is None else [kept, *running]
-        best = max(candidates, key=lambda prefix: prefix.common(numbers), default=None)
-        length = 0 if best is None else self._useful(best, numbers)
-        return (best.kv, length) if length else (None, 0)
-
-    @staticmethod
-    def _useful(prefix: Prefix, numbers: np.ndarray) -> int:
-        length = min(prefix.common(numbers), len(numbers) - 1)
-        return length if length >= LEAST_TOKENS else 0
+        candidates = [*((prefix, key) for key, prefix in self._kept.items()), *((prefix, None) for prefix in running)]
+        best, key = max(candidates, key=lambda found: found[0].common(numbers), default=(None, None))
+        length = 0 if best is None else min(best.common(numbers), len(numbers) - 1)
+        with self._lock:
+            if length < LEAST_TOKENS:
+                self._misses += 1
+                return None, 0
+            self._hits += 1
+            if key is not None:
+                self._kept.move_to_end(key)
+        return best.kv, length
 
     def put(self, prefix: Prefix) -> None:
-        """Keep a copy without the unused room. Prefixes that it wholly contains are not needed any more."""
-        if prefix.kv.nbytes_used > self._store.max_bytes or prefix.kv.length < LEAST_TOKENS:
+        """Keep what a sequence holds, which writes no more. Prefixes that it wholly contains leave."""
+        if prefix.kv.length < LEAST_TOKENS:
             return
-        self._store.drop(lambda old: old.kv.length == old.common(prefix.numbers) <= prefix.kv.length)
-        kv = prefix.kv.clone(prefix.kv.length)
-        self._store.put(Prefix(prefix.numbers, prefix.pictures, kv), None, kv.nbytes_used)
+        self._drop(lambda old: old.kv.length == old.common(prefix.numbers) <= prefix.kv.length)
+        kv = self.store.hold(prefix.kv)
+        with self._lock:
+            self._arrivals += 1
+            self._kept[self._arrivals] = Prefix(prefix.numbers, prefix.pictures, kv)
+            self._pages.update(kv.pages)
+        while self._bytes() > self.max_bytes:
+            self._drop_oldest()
+
+    def make_room(self, pages: int) -> bool:
+        """Let the oldest prefixes go until so many pages are free; False if without any of them there are fewer."""
+        while self.store.free_pages < pages and self._kept:
+            self._drop_oldest()
+        return self.store.free_pages >= pages
 
     def forget(self, sha256: str) -> None:
         """Drop everything that has seen a picture."""
-        self._store.drop(lambda prefix: sha256 in prefix.pictures)
+        self._drop(lambda prefix: sha256 in prefix.pictures)
 
     def stats(self) -> CacheStats:
-        return self._store.stats()
+        with self._lock:
+            return CacheStats(len(self._kept), self._bytes(), self.max_bytes, self._hits, self._misses)
+
+    def _bytes(self) -> int:
+        return len(self._pages) * self.store.page_bytes
+
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._kept.values()))
+        self._drop(lambda prefix: prefix is oldest)
+
+    def _drop(self, doomed) -> None:
+        with self._lock:
+            for key, prefix in [(key, prefix) for key, prefix in self._kept.items() if doomed(prefix)]:
+                del self._kept[key]
+                self._pages -= Counter(prefix.kv.pages)
+                prefix.kv.release()
 
 
 def token_numbers(prompt: Prompt, picture_numbers: Sequence[int]) -> np.ndarray:

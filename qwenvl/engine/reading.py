@@ -5,6 +5,7 @@ keys and values may be shared.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from qwenvl.cache import ByteLRU
-from qwenvl.engine.kv import KV
+from qwenvl.engine.kv import KV, PAGE_TOKENS, KVStore, pages_for
 from qwenvl.engine.language import Rows
 from qwenvl.engine.model import Model
 from qwenvl.engine.prefix import LEAST_TOKENS, Prefix, PrefixCache, token_numbers
@@ -23,19 +24,26 @@ from qwenvl.engine.vision import Features
 from qwenvl.images import Picture
 from qwenvl.messages import Progress
 
+# pictures whose number is remembered; one that is forgotten gets a new number, and shares nothing with its past
+KNOWN_PICTURES = 4096
+
 
 class Reader:
     """Reads questions for one model; owns both caches, `features` of pictures and `prefixes` of prompts."""
 
-    def __init__(self, model: Model, features: ByteLRU, prefixes: PrefixCache, chunk: int, kv_dtype: torch.dtype):
+    def __init__(self, model: Model, features: ByteLRU, prefixes: PrefixCache, store: KVStore, chunk: int):
         """Prompts are read `chunk` tokens a slice."""
-        self.model, self.features, self.prefixes = model, features, prefixes
-        self.chunk, self.kv_dtype = chunk, kv_dtype
-        self._picture_numbers: dict[tuple, int] = {}
+        self.model, self.features, self.prefixes, self.store, self.chunk = model, features, prefixes, store, chunk
+        self._picture_numbers: OrderedDict[tuple, int] = OrderedDict()
+        self._pictures_seen = 0
 
     def feature_key(self, picture: Picture) -> tuple:
         """All that decides a picture's features; the model and its quantisation never change within a reader."""
         return picture.sha256, picture.detail, picture.rgb.size
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        return self.store.keys.dtype
 
     def forget(self, sha256: str) -> None:
         """Drop a picture, in every detail, from both caches."""
@@ -44,38 +52,49 @@ class Reader:
 
     def prefix(self, sequence: Sequence) -> Prefix:
         """What a sequence's keys and values hold, by the numbers of its tokens."""
-        numbers = np.concatenate((self._numbers(sequence), np.array(sequence.tokens, dtype=np.int64)))
+        numbers = np.concatenate((sequence.numbers, np.array(sequence.tokens, dtype=np.int64)))
         pictures = frozenset(picture.sha256 for picture in sequence.question.pictures)
         return Prefix(numbers[: sequence.kv.length], pictures, sequence.kv)
 
-    def _numbers(self, sequence: Sequence) -> np.ndarray:
-        # counted, not hashed: two pictures can never meet in one number
-        keys = [self.feature_key(picture) for picture in sequence.question.pictures]
-        numbers = [self._picture_numbers.setdefault(key, -1 - len(self._picture_numbers)) for key in keys]
-        return token_numbers(sequence.prompt, numbers)
+    def _number(self, picture: Picture) -> int:
+        """A picture's own number, below zero. Counted, not hashed: two pictures can never meet in one."""
+        key = self.feature_key(picture)
+        if key not in self._picture_numbers:
+            self._pictures_seen += 1
+            self._picture_numbers[key] = -self._pictures_seen
+            if len(self._picture_numbers) > KNOWN_PICTURES:
+                self._picture_numbers.popitem(last=False)
+        self._picture_numbers.move_to_end(key)
+        return self._picture_numbers[key]
 
-    def read(self, sequence: Sequence, running: Callable[[], Iterable[Sequence]]) -> Generator[Progress, None, None]:
-        """Bring a sequence to its first logits. Stops after every slice with the progress made.
+    def read(self, sequence: Sequence, running: Callable[[], Iterable[Sequence]]) -> Generator[Progress | None]:
+        """Bring a sequence to its first logits. Stops after every slice with the progress made; None is no progress.
 
         `running()` are the answers being written when its turn comes.
         """
-        shared, length = self._shared(sequence, running())
-        text, prompt = self.model.text, sequence.prompt
-        capacity = len(prompt.ids) + sequence.max_tokens
-        kv = KV(len(text.layers), text.kv_heads, text.head_dim, capacity, self.kv_dtype)
-        if shared is not None:
-            kv.take(shared, length)
-        sequence.cached_tokens = length
-        encoded = yield from self._pictures(sequence, length)
+        pictures = [self._number(picture) for picture in sequence.question.pictures]
+        sequence.numbers = token_numbers(sequence.prompt, pictures)
+        while not self._begin(sequence, running()):
+            yield None  # the keys and values of running answers need the room
+        sequence.cached_tokens = sequence.kv.length
+        encoded = yield from self._pictures(sequence, sequence.kv.length)
         sequence.encoded = time.monotonic()
-        sequence.kv = kv
         yield from self._prefill(sequence, encoded)
         sequence.prefilled = time.monotonic()
 
+    def _begin(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
+        """Give a sequence its pages, with what it shares already in them; False if there is no room yet."""
+        tokens = len(sequence.prompt.ids) + sequence.max_tokens
+        shared, length = self._shared(sequence, running)
+        sequence.kv = self.store.begin(tokens, shared, length)
+        # what was found is the most recently used now, so it is the last to go
+        if sequence.kv is None and self.prefixes.make_room(pages_for(tokens) - length // PAGE_TOKENS):
+            sequence.kv = self.store.begin(tokens, *self._shared(sequence, running))
+        return sequence.kv is not None
+
     def _shared(self, sequence: Sequence, running: Iterable[Sequence]) -> tuple[KV | None, int]:
         """Keys and values to begin with, and for how many tokens they hold."""
-        numbers = self._numbers(sequence)
-        shared, length = self.prefixes.find(numbers, [self.prefix(other) for other in running])
+        shared, length = self.prefixes.find(sequence.numbers, [self.prefix(other) for other in running])
         after_pictures = _end_of_pictures(sequence.prompt)
         if 0 < after_pictures <= length < after_pictures + LEAST_TOKENS:
             # a word or two in common are not worth that the chunks fall otherwise than without the cache

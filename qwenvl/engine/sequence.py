@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from qwenvl.engine.detokenizer import Detokenizer
@@ -15,6 +16,7 @@ from qwenvl.messages import Answer, AnsweredPicture, Piece, Question, Timings, U
 class Sequence:
     """One answer. `next_position` is the M-RoPE position of the token to come, which is not the number of tokens.
 
+    `numbers` [prompt]: what each token of the prompt is, with pictures told apart (see `prefix`).
     `forgotten`: one of its pictures was forgotten meanwhile, so nothing it reads may be kept.
     """
 
@@ -22,6 +24,7 @@ class Sequence:
     prompt: Prompt
     grids: tuple[tuple[int, int], ...]
     detokenizer: Detokenizer
+    numbers: np.ndarray | None = None
     kv: KV | None = None
     next_position: int = 0
     logits: Tensor | None = None

@@ -12,7 +12,7 @@ PICTURE, OTHER, WIDE = noise(300, 200), noise(300, 200, seed=9), noise(420, 40, 
 
 
 def states(engine: Engine, sequence) -> str:
-    if sequence.kv is None:
+    if sequence.encoded is None:
         return "encode"
     return "prefill" if sequence.logits is None else "decode"
 
@@ -106,7 +106,7 @@ def test_a_failing_answer_fails_alone(int8_engine, monkeypatch):
     good, bad = int8_engine.start(question(PICTURE)), int8_engine.start(question(text="Hello"))
     while len(good.tokens) < 2 or len(bad.tokens) < 2:
         int8_engine.step()
-    bad.kv.keys = None
+    bad.kv.table = None
     results = run(int8_engine, good, bad)
     assert results[0].answer.response == expected and isinstance(results[1], Failed)
     assert ask(int8_engine, PICTURE) == expected

@@ -113,9 +113,10 @@ class Run:
                 chars = net.char_loss(hidden, batch["chars"])[0] if self.char_weight else chars
             ids, mask = batch["ids"], batch["mask"]
             out = net.decode(ids, batch["positions"], batch["spans"], merged, levels)
-            wanted = mask[:, 1:]
+            weight, wanted = mask[:, 1:], mask[:, 1:] > 0
             logits = net.model.lm_head(out[:, :-1][wanted]).float()
-            answer = F.cross_entropy(logits, ids[:, 1:][wanted])
+            each = F.cross_entropy(logits, ids[:, 1:][wanted], reduction="none")
+            answer = (each * weight[wanted]).sum() / weight.sum()
         return answer + self.char_weight * chars, {"answer": answer.item(), "chars": chars.item()}
 
     def train(self) -> None:

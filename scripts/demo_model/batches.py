@@ -65,10 +65,10 @@ class Batches(torch.utils.data.IterableDataset):
 
     def answers(self, rng: random.Random) -> dict:
         count = rng.choices((1, 2, 0), (90, 7, 3))[0]
-        size, turns = self.size(rng), rng.choices((1, 2, 3), (35, 35, 30))[0]
+        size, room = self.size(rng), rng.choices((1, 50, 105), (15, 25, 60))[0]
         rows = self.batch if count < 2 else self.batch // 2
         groups = [[make_scene(rng, size) for _ in range(count)] for _ in range(rows)]
-        talks = [self._talk(group, turns, rng) for group in groups]
+        talks = [self._talk(group, room, rng) for group in groups]
         tokens = (size[0] // 32) * (size[1] // 32)
         out = self._sequences(talks, [tokens] * count, (size[1] // 32, size[0] // 32))
         scenes = [s for group in groups for s in group]
@@ -77,19 +77,30 @@ class Batches(torch.utils.data.IterableDataset):
             out["chars"] = torch.from_numpy(np.stack([char_targets(s) for s in scenes]))
         return out
 
-    def _talk(self, group, turns: int, rng: random.Random) -> list[tuple[str, str]]:
-        zh, talk = rng.random() < 0.45, []
-        for _ in range(turns):
+    def _talk(self, group, room: int, rng: random.Random) -> list[tuple[str, str]]:
+        """One conversation that ends after `room` tokens: many questions about one picture cost little beside it."""
+        zh, talk, told, used = rng.random() < 0.45, [], set(), 0
+        short_first = rng.random() < 0.7
+        for _ in range(8):
             zh = zh if rng.random() < 0.85 else not zh
-            if not group:
-                asked = ask(rng, "small talk", zh) if rng.random() < 0.6 else self._any_question(rng, zh)
-                talk.append((reword(asked, rng), NO_PICTURE[zh]))
-                continue
-            index = rng.randrange(len(group))
-            qa = rng.choice(questions(group[index], rng, zh))
-            if len(group) > 1:
-                qa = of_several(qa, index, zh)
-            talk.append((reword(qa.question, rng), qa.answer))
+            if group:
+                index = rng.randrange(len(group))
+                found = [q for q in questions(group[index], rng, zh) if (index, q.kind, q.answer) not in told]
+                # whatever tells the whole picture leaves nothing to look up in it for the questions that follow
+                short = [q for q in found if q.kind not in ("describe", "read")]
+                if not found:
+                    continue
+                qa = rng.choice(short if short and short_first and used + 60 < room else found)
+                told.add((index, qa.kind, qa.answer))
+                if len(group) > 1:
+                    qa = of_several(qa, index, zh)
+                talk.append((reword(qa.question, rng), qa.answer))
+            else:
+                question = ask(rng, "small talk", zh) if rng.random() < 0.6 else self._any_question(rng, zh)
+                talk.append((reword(question, rng), NO_PICTURE[zh]))
+            used += sum(len(self.ids(said)) for said in talk[-1]) + 8
+            if used >= room:
+                break
         return talk
 
     @staticmethod
@@ -100,7 +111,10 @@ class Batches(torch.utils.data.IterableDataset):
         return self.t.encode(text, add_special_tokens=False).ids
 
     def prompt(self, talk: list[tuple[str, str | None]], tokens: list[int]):
-        """Ids and answer mask of one conversation; the last answer may be None (to be generated)."""
+        """Ids and weights of one conversation, 0 outside answers; the last answer may be None (to be generated).
+
+        A long answer counts more than a short one, but not by its length: else printed text drowns out the rest.
+        """
         s = self.special
         ids, mask = [s["<|im_start|>"], *self.ids("user\n")], []
         for n in tokens:
@@ -112,7 +126,8 @@ class Batches(torch.utils.data.IterableDataset):
             ids, mask = ids + part, mask + [0] * len(part)
             if answer is not None:
                 said = [*self.ids(answer), s["<|im_end|>"]]
-                ids, mask = ids + said + self.ids("\n"), mask + [1] * len(said) + [0] * len(self.ids("\n"))
+                gap = self.ids("\n")
+                ids, mask = ids + said + gap, mask + [len(said) ** -0.5] * len(said) + [0] * len(gap)
         return ids, mask
 
     def _sequences(self, talks, tokens: list[int], grid: tuple[int, int]) -> dict:
@@ -120,7 +135,7 @@ class Batches(torch.utils.data.IterableDataset):
         T = max(len(ids) for ids, _ in rows)
         pad = self.special["<|endoftext|>"]
         ids = torch.tensor([r + [pad] * (T - len(r)) for r, _ in rows])
-        mask = torch.tensor([m + [0] * (T - len(m)) for _, m in rows], dtype=torch.bool)
+        mask = torch.tensor([m + [0] * (T - len(m)) for _, m in rows], dtype=torch.float32)
         spans, at = [], len([1, *self.ids("user\n")])
         for n in tokens:
             spans.append((at + 1, at + 1 + n))

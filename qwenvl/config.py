@@ -39,6 +39,9 @@ class Settings:
     max_new_tokens: int = setting(512, "tokens an answer may have when a question does not say", least=1)
     max_new_tokens_limit: int = setting(2048, "the most a question may ask for", least=1)
     max_context_tokens: int = setting(8192, "tokens of pictures, conversation and answer together", least=64)
+    speculation_tokens: int = setting(
+        7, "tokens guessed ahead where an answer repeats what was said before; 0 = none", least=0
+    )
     max_question_chars: int = setting(8000, "characters of one question or one earlier turn", least=1)
     max_images: int = setting(8, "pictures in one question", least=1)
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)

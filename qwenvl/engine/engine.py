@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Generator
 
 import torch
+from torch import Tensor
 
 from qwenvl.cache import ByteLRU
 from qwenvl.engine.detokenizer import Detokenizer
@@ -21,6 +22,7 @@ from qwenvl.engine.prefix import PrefixCache
 from qwenvl.engine.reading import Reader
 from qwenvl.engine.sampling import choose
 from qwenvl.engine.sequence import Sequence
+from qwenvl.engine.speculation import MOST_ROWS, Guesser
 from qwenvl.errors import ContextLengthExceeded, Internal
 from qwenvl.messages import Answer, Failed, Finished, Message, Piece, Progress, Question
 
@@ -33,8 +35,10 @@ class Engine:
 
     def __init__(self, model: Model, *, slots: int = 8, feature_cache_bytes: int = 512 << 20,
                  prefix_cache_bytes: int = 1 << 30, kv_bytes: int = 2 << 30, max_context_tokens: int = 8192,
-                 prefill_chunk_tokens: int = 128, kv_dtype: torch.dtype = torch.bfloat16):  # fmt: skip
+                 prefill_chunk_tokens: int = 128, kv_dtype: torch.dtype = torch.bfloat16,
+                 speculation_tokens: int = 7):  # fmt: skip
         self.model, self.slots, self.max_context_tokens = model, slots, max_context_tokens
+        self.speculation_tokens = speculation_tokens
         text = model.text
         self.store = KVStore(
             len(text.layers), text.kv_heads, text.head_dim, kv_bytes, kv_dtype, least_tokens=max_context_tokens
@@ -69,7 +73,7 @@ class Engine:
                 f"Pictures and text are {len(prompt.ids)} tokens; at most {self.max_context_tokens - 1} fit. "
                 "Use less detail, fewer pictures or a shorter text."
             )
-        sequence = Sequence(question, prompt, grids, Detokenizer(self.model.token_bytes))
+        sequence = Sequence(question, prompt, grids, Detokenizer(self.model.token_bytes), Guesser(prompt.ids))
         sequence.max_tokens = min(question.options.max_new_tokens, room)
         self._newcomers.append((sequence, self.reader.read(sequence, lambda: self._running)))
         return sequence
@@ -114,9 +118,10 @@ class Engine:
     # --- running answers ---
 
     def _decode(self, batch: list[Sequence]) -> list[Event]:
-        """One token for every running answer, all rows through the matrices together."""
+        """A token for every running answer, or several where a guess was right; all rows go through together."""
+        guesses = self._guesses(batch)
         try:
-            hidden = self.model.text.forward([self._last_token(s) for s in batch])
+            hidden = self.model.text.forward([self._rows(s, g) for s, g in zip(batch, guesses, strict=True)])
             logits = self.model.text.logits(hidden)
         except Exception:
             if len(batch) == 1:
@@ -124,15 +129,38 @@ class Engine:
             # nothing counts until all layers are through, so each can be tried alone: only the culprit fails
             return [event for sequence in list(batch) for event in self._decode([sequence])]
         events: list[Event] = []
-        for sequence, row in zip(list(batch), logits, strict=True):
-            sequence.logits = row
-            sequence.next_position += 1
-            events += self._write(sequence)
+        own = logits.split([1 + len(guessed) for guessed in guesses])
+        for sequence, guessed, rows in zip(list(batch), guesses, own, strict=True):
+            events += self._write_while_right(sequence, guessed, rows)
         return events
 
-    def _last_token(self, sequence: Sequence) -> Rows:
-        x = self.model.text.embed(torch.tensor(sequence.tokens[-1:]))
-        return Rows(x, torch.full((3, 1), sequence.next_position), sequence.kv)
+    def _guesses(self, batch: list[Sequence]) -> list[list[int]]:
+        """Tokens to try behind the last one, for each sequence; few or none when the batch is large already."""
+        guesses, spare = [], min(self.speculation_tokens, MOST_ROWS - len(batch))
+        for sequence in batch:
+            guesses.append(sequence.guesser.guess(min(spare, sequence.max_tokens - len(sequence.tokens) - 1)))
+            spare -= len(guesses[-1])
+        return guesses
+
+    def _rows(self, sequence: Sequence, guessed: list[int]) -> Rows:
+        """The last token written, which has no keys and values yet, and the guesses behind it."""
+        x = self.model.text.embed(torch.tensor([sequence.tokens[-1], *guessed]))
+        positions = torch.arange(sequence.next_position, sequence.next_position + len(x)).expand(3, -1)
+        return Rows(x, positions, sequence.kv)
+
+    def _write_while_right(self, sequence: Sequence, guessed: list[int], logits: Tensor) -> list[Event]:
+        """Write the next token, and go on while it is the one that was guessed. logits [1 + guesses, V]."""
+        events: list[Event] = []
+        sequence.kv.advance(-len(guessed))  # they count one by one, as they turn out right
+        for right, row in enumerate(logits):
+            sequence.kv.advance(1 if right else 0)
+            sequence.next_position += 1
+            sequence.logits = row
+            events += self._write(sequence)
+            if sequence.kv is None or [sequence.tokens[-1]] != guessed[right : right + 1]:
+                break
+        sequence.guesser.learn(len(guessed), right)
+        return events
 
     def _write(self, sequence: Sequence) -> list[Event]:
         """Choose the next token from the logits in hand; print it, or end the answer."""
@@ -141,6 +169,7 @@ class Engine:
         if token in self.model.end_ids:
             return self._finish(sequence, "stop")
         sequence.tokens.append(token)
+        sequence.guesser.push(token)
         pieces = sequence.add_text(sequence.detokenizer.push(token))
         if len(sequence.tokens) >= sequence.max_tokens:
             return [(sequence, piece) for piece in pieces] + self._finish(sequence, "length")

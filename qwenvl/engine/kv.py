@@ -7,6 +7,8 @@ nobody needs a copy of it. Legend: L layers, G key/value heads, C tokens of the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import torch
 from torch import Tensor
 
@@ -67,8 +69,9 @@ class KVStore:
     def _take(self, count: int, after: int) -> list[int]:
         """Free pages: right behind `after`, else the lowest run that is long enough, else the lowest ones there are."""
         free = [page for page, holders in enumerate(self._holders) if not holders]
-        runs = [i for i in range(len(free)) if _is_run(free[i : i + count], count)] or [0]
-        start = next((i for i in runs if free and free[i] == after + 1), runs[0])
+        behind = bisect_left(free, after + 1)
+        starts = range(len(free)) if free[behind : behind + 1] != [after + 1] else (behind, *range(len(free)))
+        start = next((i for i in starts if _is_run(free[i : i + count], count)), 0)
         taken = free[start : start + count]
         self._hold(taken)
         self.free_pages -= count

@@ -41,6 +41,7 @@ def load_engine(settings: Settings, report: Report) -> Engine:
         prefix_cache_bytes=settings.prefix_cache_bytes,
         kv_bytes=settings.kv_bytes,
         max_context_tokens=settings.max_context_tokens,
+        speculation_tokens=settings.speculation_tokens,
         kv_dtype=_kv_dtype(settings.kv_dtype, model.quantization),
     )
 

@@ -29,7 +29,7 @@ setup: .venv/.dev $(PAGE)
 	@scripts/install_requirements.sh $(PY) requirements.txt
 	@touch $@
 
-.venv/.dev: requirements-dev.txt .venv/.runtime
+.venv/.dev: requirements-dev.txt requirements-plot.txt .venv/.runtime
 	@scripts/install_requirements.sh $(PY) requirements-dev.txt
 	@touch $@
 

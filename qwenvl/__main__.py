@@ -42,14 +42,18 @@ def arguments() -> argparse.ArgumentParser:
     bench.add_argument("--model", default="random-2b", help="random-2b (default), demo, a folder or a Hub id")
     bench.add_argument("--users", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of users to measure")
     bench.add_argument("--tokens", type=int, default=32, help="tokens each user gets while speed is measured")
+    bench.add_argument("--baseline", action="store_true", help="also measure transformers and stock quantize_dynamic")
+    bench.add_argument("--tables", action="store_true", help="also measure by stage of the engine and by picture size")
+    bench.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the stages of one question (matplotlib)")
     bench.set_defaults(run=run_bench)
     return parser
 
 
 def run_bench(args: argparse.Namespace) -> int:
-    from qwenvl.engine.bench import bench
+    from qwenvl.engine.bench.run import Plan, bench
 
-    bench(Settings.from_env(), args.model, args.users, args.tokens)
+    plan = Plan(args.model, tuple(args.users), args.tokens, args.baseline, args.tables, args.plot)
+    bench(Settings.from_env(), plan)
     return 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
+REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-plot.txt")
 
 
 def requirements(name):
@@ -25,7 +26,7 @@ def gunicorn_settings(monkeypatch, **environ):
     return runpy.run_path(str(ROOT / "gunicorn.conf.py"))
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("name", REQUIREMENTS)
 def test_every_requirement_is_pinned_and_is_what_the_tests_run_with(name):
     for wanted in requirements(name):
         (pin,) = wanted.specifier
@@ -37,7 +38,7 @@ def test_every_requirement_is_pinned_and_is_what_the_tests_run_with(name):
 def test_each_python_has_one_pin_of_each_package():
     for version in ("3.10", "3.11", "3.14"):
         environment = {"python_version": version, "python_full_version": f"{version}.0"}
-        pins = requirements("requirements.txt") + requirements("requirements-dev.txt")
+        pins = [pin for name in REQUIREMENTS for pin in requirements(name)]
         names = [pin.name for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
         assert len(names) == len(set(names))
 

@@ -1,6 +1,5 @@
-"""The two commands of `python -m qwenvl`, in processes of their own, with the demo model."""
+"""`python -m qwenvl ask` in a process of its own, with the demo model."""
 
-import json
 import os
 import subprocess
 import sys
@@ -49,17 +48,3 @@ def test_errors_are_one_line(picture, arguments, environment, said):
     assert done.returncode == 1 and done.stdout == ""
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("qwenvl: ") and said in line and "Traceback" not in done.stderr
-
-
-def test_bench_ends_with_one_json_object():
-    done = run("bench", "--model", "demo", "--users", "1", "2", "--tokens", "4")
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.strip().splitlines()[-1])
-    assert set(figures["decode_tokens_per_s_by_users"]) == {"1", "2"}
-    for name in (
-        "read_bandwidth_gb_s load_s peak_load_rss_gb peak_rss_gb encode_s prefill_s first_token_s "
-        "followup_first_token_s decode_tokens_per_s decode_fraction_of_limit"
-    ).split():
-        assert figures[name] > 0, name
-    assert figures["picture"] == "1024x768" and figures["model"] == "demo"
-    assert figures["followup_first_token_s"] < figures["first_token_s"]

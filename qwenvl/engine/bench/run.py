@@ -1,0 +1,110 @@
+"""The order of a run: others first, while our engine takes no memory, then ours, then a table and one line of JSON."""
+
+import dataclasses
+import gc
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import constants
+
+from qwenvl.config import Settings
+from qwenvl.engine.bench import ours, plot, report
+from qwenvl.engine.bench.baseline import measure_baselines
+from qwenvl.engine.bench.child import say
+from qwenvl.engine.bench.figures import Figures, Measured
+from qwenvl.engine.bench.limits import limits, work
+from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb, read_bandwidth_gb_s
+from qwenvl.engine.checkpoint import Checkpoint
+from qwenvl.engine.hub import find_model
+from qwenvl.engine.random_model import random_model
+from qwenvl.engine.threads import default_threads
+from qwenvl.errors import QwenVLError
+
+RANDOM_2B = "random-2b"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: which model, how many users at once, how many tokens, what else beside our engine."""
+
+    model: str = RANDOM_2B
+    users: tuple[int, ...] = (1, 2, 4, 8)
+    tokens: int = 32
+    baseline: bool = False
+    tables: bool = False
+    plot: Path | None = None
+
+
+def bench(settings: Settings, plan: Plan) -> Figures:
+    """Measure, print the tables and then the JSON line. Raises `QwenVLError`."""
+    if plan.tokens < 2 or min(plan.users) < 1:
+        raise QwenVLError("--tokens must be at least 2, and each of --users at least 1")
+    if plan.plot:
+        plot.check(plan.plot)
+    settings = ours.plain(settings, _folder(plan.model))
+    checkpoint = Checkpoint(find_model(settings.model, _progress).folder)
+    figures = Figures(model=plan.model, threads=settings.threads or default_threads())
+    baselines = measure_baselines(checkpoint.folder, figures.threads, plan.tokens) if plan.baseline else None
+    if plan.tables:
+        figures.by_stage = _stages_elsewhere(settings, plan)
+    _measure_ours(settings, plan, checkpoint, figures)
+    gc.collect()  # one engine at a time
+    figures.warm_load_s = ours.in_child("once more", settings).get("load_s")
+    if baselines is not None:
+        figures.compare(baselines)
+    say("")
+    if plan.plot:
+        plot.draw(figures, plan.tokens, plan.plot)
+    print(report.text(figures, plan.tokens))
+    print(figures.json())
+    return figures
+
+
+def _progress(stage: str, done: float) -> None:
+    if sys.stderr.isatty():
+        say(f"{stage} {done:.0%}")
+
+
+def _folder(model: str) -> str:
+    """What the settings call the model; the random one is made on the first call."""
+    if model != RANDOM_2B:
+        return model
+    return str(random_model(Path(constants.HF_HOME).parent / "qwenvl" / RANDOM_2B, _progress))
+
+
+def _stages_elsewhere(settings: Settings, plan: Plan) -> list[Measured]:
+    """Rows of the table by stage that need another quantisation than these settings'."""
+    others = dict.fromkeys(stage.quantization for stage in ours.STAGES if stage.quantization != settings.quantization)
+    rows: list[Measured] = []
+    for quantization in others:
+        other = dataclasses.replace(settings, quantization=quantization)
+        rows += ours.stages_in_child(other, max(plan.users), plan.tokens)
+    return rows
+
+
+def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figures: Figures) -> None:
+    """Everything about our engine with these settings, which is gone afterwards."""
+    say(f"loading {plan.model}")
+    engine, loading = ours.load(settings)
+    figures.load_s, figures.peak_load_rss_gb = loading["load_s"], loading["peak_load_rss_gb"]
+    figures.quantization, figures.threads = engine.model.quantization, torch.get_num_threads()
+    say("measuring the machine")
+    figures.read_bandwidth_gb_s = round(read_bandwidth_gb_s(), 1)
+    figures.peak_gop_s = round(peak_gop_s(figures.quantization), 1)
+    peak_rss_gb()  # what that took is not the engine's
+    first, followup = ours.measure_questions(engine, figures, plan.tokens)
+    for users in sorted({1, *plan.users}):
+        figures.decode_tokens_per_s_by_users[str(users)] = ours.writing_rate(engine, users, plan.tokens)
+    figures.decode_tokens_per_s = figures.decode_tokens_per_s_by_users["1"]
+    figures.limits = limits(figures, work(engine, checkpoint, first, followup))
+    figures.decode_fraction_of_limit = round(figures.decode_tokens_per_s / figures.limits["decode_tokens_per_s"], 3)
+    if plan.tables:
+        loaded = ours.Loaded.of(engine, settings)
+        del engine
+        gc.collect()  # one engine at a time
+        order = [stage.name for stage in ours.STAGES]
+        figures.by_stage += ours.measure_stages(loaded, max(plan.users), plan.tokens)
+        figures.by_stage.sort(key=lambda row: order.index(row["stage"]))
+        figures.by_picture_size = ours.measure_sizes(loaded, plan.tokens)

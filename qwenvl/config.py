@@ -34,6 +34,9 @@ class Settings:
     quantization_skip: str = setting(
         "", "comma-separated parts of layer names kept in float, such as `visual.merger,lm_head`"
     )
+    cache_dir: str = setting(
+        "", "folder for quantised weights, which make the next start quick; empty = `qwenvl` in `HF_HOME`, `off` = none"
+    )
     threads: int = setting(0, "threads for the model; 0 = the least of CPU quota, affinity and physical cores", least=0)
     detail: str = setting("balanced", "default picture detail: `fast`, `balanced` or `fine`", choices=DETAILS)
     max_new_tokens: int = setting(512, "tokens an answer may have when a question does not say", least=1)

@@ -54,6 +54,11 @@ class Checkpoint:
                 raise ModelError(f"{path} is damaged or cut short; download it again") from None
         return where
 
+    @property
+    def files(self) -> list[Path]:
+        """The files with tensors in them."""
+        return sorted(set(self.shards.values()))
+
     def __contains__(self, name: str) -> bool:
         return name in self.shards
 

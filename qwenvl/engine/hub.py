@@ -37,6 +37,13 @@ class Source:
 DEMO = Source(DEMO_FOLDER, "demo", demo=True)
 
 
+def cache_folder(wanted: str) -> Path | None:
+    """Where quantised weights are kept for a `QWENVL_CACHE_DIR` value: beside the Hub's cache unless it says else."""
+    if wanted == "off":
+        return None
+    return Path(wanted) if wanted else Path(constants.HF_HOME) / "qwenvl"
+
+
 def find_model(wanted: str, report: Report) -> Source:
     """The folder for a `QWENVL_MODEL` value, downloading if need be. Raises `ModelError` in one line."""
     if wanted == "demo":

@@ -64,6 +64,21 @@ class Int8Linear:
         return y if self.bias is None else y.add_(self.bias)
 
 
+    def stored(self) -> dict[str, Tensor]:
+        """What `restored` needs to make this product again."""
+        weight, _ = torch.ops.quantized.linear_unpack(self.packed)
+        return {"weight": weight.int_repr(), "scale": weight.q_per_channel_scales().float()}
+
+    @classmethod
+    def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None) -> "Int8Linear":
+        return cls(tensors["weight"], tensors["scale"], bias)
+
+
+def int8_form() -> str:
+    """The form in which stored weights are laid out; weights of another form are of no use."""
+    return "rows-v1"
+
+
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A float matrix [N, K] as int8 [N, K] and float32 scales [N]; ties round to even."""
     rows, columns = weight.shape

@@ -7,6 +7,7 @@ double, stays mapped from its file: the rows of a prompt's tokens are all that i
 
 import logging
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ from qwenvl.config import Settings
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.detokenizer import TokenBytes
 from qwenvl.engine.engine import Engine
-from qwenvl.engine.hub import Report, Source, find_model
+from qwenvl.engine.hub import Report, Source, cache_folder, find_model
 from qwenvl.engine.language import Layer, RMSNorm, TextModel
-from qwenvl.engine.linear import FloatLinear, Int8Linear, Linear, int8_available, quantize_rows
+from qwenvl.engine.linear import FloatLinear, Int8Linear, Linear, int8_available, int8_form, quantize_rows
 from qwenvl.engine.model import Model
 from qwenvl.engine.prompt import PromptBuilder
+from qwenvl.engine.quantized import SavedWeights, WeightsWriter, open_saved, open_writer, version_of
 from qwenvl.engine.threads import default_threads
 from qwenvl.engine.vision import Block, LayerNorm, Merger, VisionTower
 
@@ -28,13 +30,16 @@ log = logging.getLogger(__name__)
 TEXT, VISION = "model.language_model.", "model.visual."
 # small, first in line and fed by raw pixels: not worth a rounding
 ALWAYS_FLOAT = ("patch_embed",)
+# a smaller checkpoint is quantised before anybody notices
+WORTH_KEEPING_BYTES = 64 << 20
 
 
 def load_engine(settings: Settings, report: Report) -> Engine:
     """Find, read and quantise the model of `settings`, reporting stage and fraction. Raises `ModelError`."""
     torch.set_num_threads(settings.threads or default_threads())
     source = find_model(settings.model, report)
-    model = load_model(source, settings.quantization, settings.quantization_skip, report)
+    kept = cache_folder(settings.cache_dir)
+    model = load_model(source, settings.quantization, settings.quantization_skip, report, kept=kept)
     return Engine(
         model,
         feature_cache_bytes=settings.feature_cache_bytes,
@@ -52,21 +57,25 @@ def _kv_dtype(wanted: str, quantization: str) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[wanted]
 
 
-def load_model(source: Source, quantization: str, skip: str, report: Report) -> Model:
-    """A whole model from its folder."""
+def load_model(source: Source, quantization: str, skip: str, report: Report, *, kept: Path | None = None) -> Model:
+    """A whole model from its folder. int8 weights are kept in the folder `kept` for the next time."""
     started = time.monotonic()
     checkpoint = Checkpoint(source.folder)
     if quantization == "int8" and not int8_available():
         log.warning("this build of torch has no int8 kernels: running unquantised, slower and with more memory")
         quantization = "none"
-    build = Builder(checkpoint, quantization, skip, report)
+    if quantization == "int8":
+        vision, text = _build_int8(checkpoint, skip, report, kept)
+    else:
+        build = Builder(checkpoint, quantization, skip, report)
+        vision, text = build.vision(), build.text()
     config = checkpoint.config
     model = Model(
         name=source.name,
         demo=source.demo,
         quantization=quantization,
-        vision=build.vision(),
-        text=build.text(),
+        vision=vision,
+        text=text,
         processor=checkpoint.processor,
         prompts=PromptBuilder(checkpoint.tokenizer, config.image_token_id),
         token_bytes=TokenBytes(checkpoint.tokenizer),
@@ -82,11 +91,44 @@ def load_model(source: Source, quantization: str, skip: str, report: Report) -> 
     return model
 
 
+def _build_int8(checkpoint: Checkpoint, skip: str, report: Report, kept: Path | None) -> tuple[VisionTower, TextModel]:
+    """From the weights kept by an earlier start, or from the checkpoint, keeping them for the next one."""
+    size = sum(path.stat().st_size for path in checkpoint.files)
+    if kept is None or size < WORTH_KEEPING_BYTES:
+        build = Builder(checkpoint, "int8", skip, report)
+        return build.vision(), build.text()
+    files = [checkpoint.folder / "config.json", *checkpoint.files]
+    folder = kept / f"{checkpoint.folder.resolve().name}-{version_of(files, int8_form(), skip)}"
+    if (saved := open_saved(folder)) is not None:
+        build = Builder(checkpoint, "int8", skip, lambda stage, fraction: None, saved=saved)
+        parts = build.vision(), build.text()
+        saved.warm(lambda fraction: report("loading the model", fraction))
+        return parts
+    writer = open_writer(folder, owner=_owner(checkpoint.folder), size=size // 2)
+    try:
+        build = Builder(checkpoint, "int8", skip, report, writer=writer)
+        parts = build.vision(), build.text()
+        if writer is not None:
+            writer.finish()
+        return parts
+    finally:
+        if writer is not None:
+            writer.abandon()
+
+
+def _owner(folder: Path) -> str:
+    """A checkpoint's name whatever its revision: in the Hub's cache each revision is a folder of its own."""
+    folder = folder.resolve()
+    return str(folder.parent.parent if folder.parent.name == "snapshots" else folder)
+
+
 class Builder:
     """Makes the modules of a checkpoint. One `linear` decides for every matrix in what form it is kept."""
 
-    def __init__(self, checkpoint: Checkpoint, quantization: str, skip: str, report: Report):
+    def __init__(self, checkpoint: Checkpoint, quantization: str, skip: str, report: Report,
+                 saved: SavedWeights | None = None, writer: WeightsWriter | None = None):  # fmt: skip
         self.checkpoint, self.quantization, self.report = checkpoint, quantization, report
+        self.saved, self.writer = saved, writer
         self.skip = (*ALWAYS_FLOAT, *(part.strip() for part in skip.split(",") if part.strip()))
         self.float_dtype = torch.bfloat16 if quantization == "bfloat16" else torch.float32
         self.config = checkpoint.config
@@ -106,10 +148,19 @@ class Builder:
         biases = torch.cat([self.tensor(f"{n}.bias") for n in names]) if bias else None
         skipped = any(part in name for part in self.skip for name in (*names, known_as))
         if self.quantization == "int8" and not skipped:
-            parts = [quantize_rows(self._read(f"{n}.weight")) for n in names]
-            return Int8Linear(torch.cat([w for w, _ in parts]), torch.cat([s for _, s in parts]), biases)
+            return self._int8(names, biases)
         weight = torch.cat([self._read(f"{n}.weight").to(self.float_dtype) for n in names])
         return FloatLinear(weight, biases if biases is None else biases.to(self.float_dtype))
+
+    def _int8(self, names: tuple[str, ...], biases: Tensor | None) -> Int8Linear:
+        key = "+".join(names)
+        if self.saved is not None:
+            return Int8Linear.restored(self.saved.get(key), biases)
+        parts = [quantize_rows(self._read(f"{n}.weight")) for n in names]
+        linear = Int8Linear(torch.cat([w for w, _ in parts]), torch.cat([s for _, s in parts]), biases)
+        if self.writer is not None:
+            self.writer.add(key, linear.stored())
+        return linear
 
     # --- vision ---
 

@@ -35,7 +35,7 @@ class Settings:
         "", "comma-separated parts of layer names kept in float, such as `visual.merger,lm_head`"
     )
     cache_dir: str = setting(
-        "", "folder for quantised weights, which make the next start quick; empty = `qwenvl` in `HF_HOME`, `off` = none"
+        "", "folder where quantised weights wait for the next start; empty = `qwenvl` in `HF_HOME`, `off` = none"
     )
     threads: int = setting(0, "threads for the model; 0 = the least of CPU quota, affinity and physical cores", least=0)
     detail: str = setting("balanced", "default picture detail: `fast`, `balanced` or `fine`", choices=DETAILS)

@@ -80,7 +80,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """One slice: a layer of a picture, a prefill chunk, or one token of every running answer."""
+        """One slice: a layer of a picture or part of it, a prefill chunk, or one token of every running answer."""
         if self._newcomers and (self._newcomer_next or not self._running):
             self._newcomer_next = False
             return self._advance_newcomer()

@@ -14,6 +14,9 @@ from qwenvl.engine.attention import full_attention
 from qwenvl.engine.linear import Linear
 from qwenvl.engine.rope import patch_coordinates, rotate, vision_rope
 
+# a picture of 1024 x 768: a tenth to half of a second a layer, and nobody else's answer should wait longer
+PATCHES_A_SLICE = 3072
+
 
 @dataclass(frozen=True)
 class Features:
@@ -80,25 +83,30 @@ class VisionTower:
     deepstack: tuple[Merger, ...]
 
     def encode(self, pixels: Tensor, h: int, w: int) -> Generator[float, None, Features]:
-        """Encode pixels [N, 3 * patch * patch] of an h x w grid; yields the fraction done after each layer.
+        """Encode pixels [N, 3 * patch * patch] of an h x w grid; yields the fraction done after each slice.
 
-        A generator, so that whoever drives it decides after every layer what to do next.
+        A generator, so that whoever drives it decides after every slice what to do next. A slice is a layer, or some
+        rows of it where the picture is large: a row's result does not depend on how they are cut.
         """
         x = self.patch_embed(pixels) + self._positions(h, w)
         width = x.shape[1]
         cos, sin = vision_rope(h, w, self.merge, width // self.heads)
         joined, levels = width * self.merge**2, []
         for i, block in enumerate(self.blocks):
-            x = self._attend(block, x, cos, sin)
-            x = x + block.fc2(F.gelu(block.fc1(block.norm2(x)), approximate="tanh"))
+            q, k, v = block.qkv(block.norm1(x)).view(len(x), 3, self.heads, -1).unbind(1)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            for own in _slices(len(x)):
+                self._rest_of_layer(block, x[own], q[own], k, v)
+                yield (i + own.stop / len(x)) / (len(self.blocks) + 1)
             if i in self.deepstack_after:
                 levels.append(self.deepstack[self.deepstack_after.index(i)](x, joined))
-            yield (i + 1) / (len(self.blocks) + 1)
         return Features(self.merger(x, joined), tuple(levels), (h // self.merge, w // self.merge))
 
-    def _attend(self, block: Block, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q, k, v = block.qkv(block.norm1(x)).view(len(x), 3, self.heads, -1).unbind(1)
-        return x + block.proj(full_attention(rotate(q, cos, sin), rotate(k, cos, sin), v))
+    @staticmethod
+    def _rest_of_layer(block: Block, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Some rows x [n, D] and their queries through the layer, in place, over the keys and values of all rows."""
+        x += block.proj(full_attention(q, k, v))
+        x += block.fc2(F.gelu(block.fc1(block.norm2(x)), approximate="tanh"))
 
     def _positions(self, h: int, w: int) -> Tensor:
         """The square table of learnt positions, read bilinearly at the h x w patches (corners on corners) [N, D]."""
@@ -113,3 +121,10 @@ class VisionTower:
             return self.position_table[v * side + x0] * (1 - fx) + self.position_table[v * side + x1] * fx
 
         return row(y0) * (1 - fy) + row(y1) * fy
+
+
+def _slices(rows: int) -> list[slice]:
+    """Pieces of a layer's rows whose attention takes about as long as that of a whole picture of PATCHES_A_SLICE."""
+    pieces = max(1, round((rows / PATCHES_A_SLICE) ** 2))
+    size = -(-rows // pieces)
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]

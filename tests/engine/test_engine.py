@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from qwenvl.engine import vision
 from qwenvl.engine.engine import Engine
 from qwenvl.errors import ContextLengthExceeded
 from qwenvl.messages import Failed, Finished, Progress, Turn
@@ -122,6 +123,25 @@ def test_a_newcomer_and_running_answers_take_turns(int8_engine):
         events = int8_engine.step() + int8_engine.step()
         assert len(running.tokens) == before + 1 or running.kv is None
         assert any(s is newcomer and isinstance(m, Progress) for s, m in events)
+
+
+def test_a_large_picture_is_read_in_smaller_slices_to_the_same_end(int8_model, monkeypatch):
+    """Rows of a layer may be cut anywhere; more slices, the same features bit for bit."""
+
+    def read() -> tuple:
+        engine = Engine(int8_model)
+        sequence, slices = engine.start(question(PICTURE)), 0
+        while sequence.encoded is None:
+            slices += len(engine.step())
+        return engine.features.get(engine.reader.feature_key(PICTURE)), slices
+
+    whole, few = read()
+    monkeypatch.setattr(vision, "PATCHES_A_SLICE", 70)
+    parts, many = read()
+    assert many > 2 * few
+    assert all(
+        torch.equal(a, b) for a, b in zip((whole.merged, *whole.levels), (parts.merged, *parts.levels), strict=True)
+    )
 
 
 def test_progress_only_grows(int8_engine):

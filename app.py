@@ -15,6 +15,7 @@ import sys
 
 from qwenvl import web
 from qwenvl.config import Settings
+from qwenvl.engine import load
 from qwenvl.errors import QwenVLError
 from qwenvl.service import Service
 from qwenvl.web.closing import GRACE_S, close_on_sigterm, farewell
@@ -40,14 +41,6 @@ def read_settings() -> Settings:
     except QwenVLError as error:
         print(f"qwenvl: {error}", file=sys.stderr)
         raise SystemExit(GUNICORN_DO_NOT_RETRY) from None
-
-
-def load(settings: Settings, report):
-    """Load the engine. Runs on the engine thread; importing torch takes seconds, so it happens here too."""
-    report("importing", 0.0)
-    from qwenvl.engine.loading import load_engine
-
-    return load_engine(settings, report)
 
 
 def serve() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qwenvl.config import DETAILS, Settings
+from qwenvl.engine import load
 from qwenvl.errors import QwenVLError
 from qwenvl.messages import Answer, Failed, Finished, Piece, Progress, Question
 from qwenvl.native import SimpleQueue, sleep
@@ -70,13 +71,6 @@ def run_ask(args: argparse.Namespace) -> int:
     line = f"{answer.finish_reason}; first token {facts.first_token_s:.1f} s, {facts.tokens_per_s:.1f} tokens/s"
     print(f"\n[{answer.model}: {line}]", file=sys.stderr)
     return 0
-
-
-def load(settings: Settings, report):
-    """Load the engine; imported here so that a wrong command line answers at once."""
-    from qwenvl.engine.loading import load_engine
-
-    return load_engine(settings, report)
 
 
 def read_question(service: Service, args: argparse.Namespace) -> Question:

@@ -14,6 +14,12 @@ def default_threads() -> int:
     return max(1, min(n for n in (cpu_quota(), affinity, physical_cores()) if n))
 
 
+def limit_threads(wanted: int) -> None:
+    """Let the libraries that are imported from now on start `wanted` threads each, 0 = as many as do useful work."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(wanted or default_threads())
+
+
 def cpu_quota(root: Path = CGROUP) -> int | None:
     """Whole CPUs that the container may use (cgroup v2, then v1); None without a quota."""
     try:

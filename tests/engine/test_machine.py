@@ -1,5 +1,7 @@
 """Finding the model and counting the threads: right on any machine, one line when it cannot be."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -45,6 +47,18 @@ def test_threads_are_the_least_of_all(monkeypatch, quota, affinity, cores, expec
     monkeypatch.setattr(threads, "physical_cores", lambda: cores)
     monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: set(range(affinity)))
     assert threads.default_threads() == expected
+
+
+def test_the_number_is_set_before_torch_starts():
+    """In a process of its own: torch must find it when it is imported, however many CPUs there are."""
+    code = (
+        "from qwenvl.engine import load\nfrom qwenvl.config import Settings\nimport sys\n"
+        "def report(stage, fraction):\n    if stage != 'importing':\n        import torch\n"
+        "        print(torch.get_num_threads())\n        sys.exit()\n"
+        "assert 'torch' not in sys.modules\nload(Settings(model='demo', threads=3), report)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "3\n", done.stderr
 
 
 def test_auto_without_hub_is_the_demo_quickly(monkeypatch, tmp_path, caplog):

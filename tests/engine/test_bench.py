@@ -2,9 +2,9 @@
 
 import io
 import json
-import os
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,14 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3VLConfig
 
 from qwenvl.__main__ import main
-from qwenvl.engine.bench import baseline, limits, machine, ours, plot, report
+from qwenvl.config import Settings
+from qwenvl.engine.bench import baseline, limits, machine, ours, plot, report, run
 from qwenvl.engine.bench.child import run_child
 from qwenvl.engine.bench.figures import Figures
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.hub import DEMO_FOLDER
 from qwenvl.engine.random_model import TEXT_SHAPE, VISION_SHAPE
 from qwenvl.errors import QwenVLError
-from tests.conftest import ROOT
 from tests.engine.conftest import noise
 
 NUMBERS = """read_bandwidth_gb_s peak_gop_s load_s warm_load_s peak_load_rss_gb peak_rss_gb encode_s prefill_s
@@ -38,12 +38,14 @@ SHARED = "load_s encode_s prefill_s first_token_s decode_tokens_per_s peak_load_
 def whole_run(tmp_path_factory):
     """Everything at once; its output, its JSON and the plot's bytes."""
     drawn = tmp_path_factory.mktemp("bench") / "stages.png"
-    command = [sys.executable, "-m", "qwenvl", "bench", "--model", "demo", "--users", "2", "--tokens", "4",
-               "--baseline", "--tables", "--plot", str(drawn)]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    *_, last = done.stdout.strip().splitlines()
-    return SimpleNamespace(text=done.stdout, progress=done.stderr, json=json.loads(last), plot=drawn.read_bytes())
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main(["bench", "--model", "demo", "--users", "2", "--tokens", "4", "--baseline", "--tables",
+                       "--plot", str(drawn)])  # fmt: skip
+    assert status == 0, err.getvalue()
+    text = out.getvalue()
+    last = text.strip().splitlines()[-1]
+    return SimpleNamespace(text=text, progress=err.getvalue(), json=json.loads(last), plot=drawn.read_bytes())
 
 
 def test_the_last_line_has_every_figure(whole_run):
@@ -53,6 +55,8 @@ def test_the_last_line_has_every_figure(whole_run):
     assert figures["picture"] == "1024x768" and figures["model"] == "demo" and figures["quantization"] == "int8"
     assert set(figures["decode_tokens_per_s_by_users"]) == {"1", "2"}
     assert figures["followup_first_token_s"] < figures["first_token_s"]
+    limit = figures["limits"]["decode_tokens_per_s"]
+    assert figures["decode_fraction_of_limit"] == pytest.approx(figures["decode_tokens_per_s"] / limit, abs=1e-4)
 
 
 def test_no_figure_is_better_than_its_limit(whole_run):
@@ -90,7 +94,8 @@ def test_the_tables(whole_run):
 def test_people_read_the_same(whole_run):
     for said in ("of limit", "transformers_float32", "quantize_dynamic", "2 users", "+ batching", "800x800", "(x"):
         assert said in whole_run.text, said
-    assert "transformers_bfloat16: loading" in whole_run.progress and "table by stage: float32" in whole_run.progress
+    for said in ("loading demo", "writing for 2 at once", "table by stage: + int8", "table by picture size: 800x800"):
+        assert said in whole_run.progress.splitlines()
 
 
 def test_the_plot_is_a_png(whole_run):
@@ -143,6 +148,25 @@ def test_eight_users_share_the_weights_but_not_the_keys():
     assert best["decode_tokens_per_s_by_users"] == {"1": 10.0, "8": pytest.approx(8 * 10 / 1.7, rel=0.001)}
     assert (best["load_s"], best["encode_s"], best["prefill_s"], best["first_token_s"]) == (2, 10, 1, 11)
     assert best["followup_first_token_s"] == 0.09  # nothing is quicker than reading the weights once
+
+
+# --- loading cold and warm ---
+
+
+def test_the_cache_of_a_run_is_empty_at_first_and_gone_at_last(tmp_path):
+    (tmp_path / "kept").mkdir()
+    with run.empty_cache(Settings(cache_dir=str(tmp_path))) as settings:
+        inside = Path(settings.cache_dir)
+        assert inside.parent == tmp_path and list(inside.iterdir()) == []
+        (inside / "weights").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_without_a_cache_every_load_is_cold(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in ("off", str(tmp_path / "file" / "below")):
+        with run.empty_cache(Settings(cache_dir=folder)) as settings:
+            assert settings.cache_dir == "off"
 
 
 # --- what can go wrong ---

@@ -3,6 +3,9 @@
 import dataclasses
 import gc
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +20,8 @@ from qwenvl.engine.bench.figures import Figures, Measured
 from qwenvl.engine.bench.limits import limits, work
 from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb, read_bandwidth_gb_s
 from qwenvl.engine.checkpoint import Checkpoint
-from qwenvl.engine.hub import find_model
+from qwenvl.engine.engine import Engine
+from qwenvl.engine.hub import cache_folder, find_model
 from qwenvl.engine.random_model import random_model
 from qwenvl.engine.threads import default_threads
 from qwenvl.errors import QwenVLError
@@ -43,7 +47,35 @@ def bench(settings: Settings, plan: Plan) -> Figures:
         raise QwenVLError("--tokens must be at least 2, and each of --users at least 1")
     if plan.plot:
         plot.check(plan.plot)
-    settings = ours.plain(settings, _folder(plan.model))
+    with empty_cache(ours.plain(settings, _folder(plan.model))) as settings:
+        figures = _measure(settings, plan)
+    say("")
+    if plan.plot:
+        plot.draw(figures, plan.tokens, plan.plot)
+    print(report.text(figures, plan.tokens))
+    print(figures.json())
+    return figures
+
+
+@contextmanager
+def empty_cache(settings: Settings) -> Iterator[Settings]:
+    """These settings with nothing kept of earlier starts: the first load is cold, those after it are warm."""
+    kept = cache_folder(settings.cache_dir)
+    with _folder_in(kept) if kept else nullcontext("off") as name:
+        yield dataclasses.replace(settings, cache_dir=name)
+
+
+def _folder_in(kept: Path) -> AbstractContextManager[str]:
+    """A folder for this run only; `off` where none can be made."""
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        # named like what an interrupted start leaves: the next start removes what an interrupted bench left
+        return tempfile.TemporaryDirectory(prefix=".tmp-bench-", dir=kept)
+    except OSError:
+        return nullcontext("off")
+
+
+def _measure(settings: Settings, plan: Plan) -> Figures:
     checkpoint = Checkpoint(find_model(settings.model, _progress).folder)
     figures = Figures(model=plan.model, threads=settings.threads or default_threads())
     baselines = measure_baselines(checkpoint.folder, figures.threads, plan.tokens) if plan.baseline else None
@@ -54,11 +86,6 @@ def bench(settings: Settings, plan: Plan) -> Figures:
     figures.warm_load_s = ours.in_child("once more", settings).get("load_s")
     if baselines is not None:
         figures.compare(baselines)
-    say("")
-    if plan.plot:
-        plot.draw(figures, plan.tokens, plan.plot)
-    print(report.text(figures, plan.tokens))
-    print(figures.json())
     return figures
 
 
@@ -90,16 +117,13 @@ def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figure
     engine, loading = ours.load(settings)
     figures.load_s, figures.peak_load_rss_gb = loading["load_s"], loading["peak_load_rss_gb"]
     figures.quantization, figures.threads = engine.model.quantization, torch.get_num_threads()
-    say("measuring the machine")
-    figures.read_bandwidth_gb_s = round(read_bandwidth_gb_s(), 1)
+    say("measuring products")
     figures.peak_gop_s = round(peak_gop_s(figures.quantization), 1)
     peak_rss_gb()  # what that took is not the engine's
     first, followup = ours.measure_questions(engine, figures, plan.tokens)
-    for users in sorted({1, *plan.users}):
-        figures.decode_tokens_per_s_by_users[str(users)] = ours.writing_rate(engine, users, plan.tokens)
-    figures.decode_tokens_per_s = figures.decode_tokens_per_s_by_users["1"]
+    _measure_writing(engine, plan, figures)
     figures.limits = limits(figures, work(engine, checkpoint, first, followup))
-    figures.decode_fraction_of_limit = round(figures.decode_tokens_per_s / figures.limits["decode_tokens_per_s"], 3)
+    figures.decode_fraction_of_limit = round(figures.decode_tokens_per_s / figures.limits["decode_tokens_per_s"], 4)
     if plan.tables:
         loaded = ours.Loaded.of(engine, settings)
         del engine
@@ -108,3 +132,14 @@ def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figure
         figures.by_stage += ours.measure_stages(loaded, max(plan.users), plan.tokens)
         figures.by_stage.sort(key=lambda row: order.index(row["stage"]))
         figures.by_picture_size = ours.measure_sizes(loaded, plan.tokens)
+
+
+def _measure_writing(engine: Engine, plan: Plan, figures: Figures) -> None:
+    """Rates for each number of users, and the bandwidth around them: on a shared machine it changes by the minute."""
+    say("measuring read bandwidth")
+    before = read_bandwidth_gb_s()
+    for users in sorted({1, *plan.users}):
+        figures.decode_tokens_per_s_by_users[str(users)] = ours.writing_rate(engine, users, plan.tokens)
+    figures.decode_tokens_per_s = figures.decode_tokens_per_s_by_users["1"]
+    say("measuring read bandwidth again")
+    figures.read_bandwidth_gb_s = round((before + read_bandwidth_gb_s()) / 2, 1)

@@ -92,7 +92,10 @@ def work(engine: Engine, checkpoint: Checkpoint, first: Answer, followup: Answer
 
 
 def limits(figures: Figures, work: Work) -> dict:
-    """The best that a machine of these figures could do, under the names of `Figures`."""
+    """The best that a machine of these figures could do, under the names of `Figures`.
+
+    Loading counts as if the files were in memory already: how fast a disk is, only a first start would tell.
+    """
     bandwidth, rate = figures.read_bandwidth_gb_s * 1e9, figures.peak_gop_s * 1e9 / 2
     once = work.step_bytes / bandwidth
     encode, prefill = work.picture_macs / rate, max(work.prompt_macs / rate, once)

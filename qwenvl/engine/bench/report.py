@@ -78,8 +78,8 @@ def _share(value: float | None, limit: float | None, unit: str) -> str:
 
 
 def _theirs(f: Figures, engine: str, field: str, unit: str) -> str:
-    value = f.baselines[engine].get(field)
-    return NONE if value is None else f"{_value(value, unit)} (x{f.ratios[engine][field]:.2f})"
+    value, ratio = f.baselines[engine].get(field), f.ratios[engine].get(field)
+    return NONE if ratio is None else f"{_value(value, unit)} (x{ratio:.2f})"
 
 
 def _notes(measured: Iterable[tuple[str, Measured]]) -> list[str]:

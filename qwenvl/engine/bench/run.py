@@ -83,7 +83,10 @@ def _measure(settings: Settings, plan: Plan) -> Figures:
         figures.by_stage = _stages_elsewhere(settings, plan)
     _measure_ours(settings, plan, checkpoint, figures)
     gc.collect()  # one engine at a time
-    figures.warm_load_s = ours.in_child("once more", settings).get("load_s")
+    again = ours.in_child("once more", settings)
+    figures.warm_load_s = again.get("load_s")
+    if "error" in again:
+        say(f"loading once more failed: {again['error']}\n")
     if baselines is not None:
         figures.compare(baselines)
     return figures

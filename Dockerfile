@@ -7,15 +7,24 @@ COPY package.json package-lock.json ./
 COPY scripts/fetch_page_scripts.sh scripts/
 RUN bash scripts/fetch_page_scripts.sh
 
-FROM python:3.11-slim
+FROM python:3.11-slim AS python
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /app
 COPY requirements.txt ./
 COPY scripts/install_requirements.sh scripts/
 RUN bash scripts/install_requirements.sh python requirements.txt
+
+# The compiler stays behind in this stage; the kernels are linked with the OpenMP that torch brings.
+FROM python AS kernels
+RUN apt-get update && apt-get install -y --no-install-recommends g++
+COPY qwenvl qwenvl
+RUN python -m qwenvl.kernels.build
+
+FROM python
 RUN useradd --create-home qwenvl && install -d -o qwenvl -g qwenvl /models
 COPY . .
 COPY --from=page /page/static/vendor static/vendor
+COPY --from=kernels /app/qwenvl/kernels/_build qwenvl/kernels/_build
 
 ENV HOST=0.0.0.0 PORT=5000 HF_HOME=/models
 VOLUME /models

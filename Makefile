@@ -3,23 +3,24 @@
 
 PY := .venv/bin/python
 PAGE := static/vendor/socket.io.esm.min.js
+KERNELS := qwenvl/kernels/_build/libqwenvl_kernels.so
 
 .PHONY: run test bench lint setup
 
-run: .venv/.runtime $(PAGE)
+run: .venv/.runtime $(KERNELS) $(PAGE)
 	@exec .venv/bin/gunicorn -k gevent -w 1 'app:create_app()'
 
-test: .venv/.dev $(PAGE)
+test: .venv/.dev $(KERNELS) $(PAGE)
 	$(PY) -m pytest -q $(ARGS)
 
-bench: .venv/.runtime
+bench: .venv/.runtime $(KERNELS)
 	@$(PY) -m qwenvl bench $(ARGS)
 
 lint: .venv/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-setup: .venv/.dev $(PAGE)
+setup: .venv/.dev $(KERNELS) $(PAGE)
 
 .venv/.created: scripts/create_venv.sh
 	@scripts/create_venv.sh
@@ -32,6 +33,11 @@ setup: .venv/.dev $(PAGE)
 .venv/.dev: requirements-dev.txt requirements-plot.txt .venv/.runtime
 	@scripts/install_requirements.sh $(PY) requirements-dev.txt
 	@touch $@
+
+# without a C++ compiler this says so, makes nothing, and is tried again next time
+$(KERNELS): qwenvl/kernels/build.py $(wildcard qwenvl/kernels/src/*) .venv/.runtime
+	@$(PY) -m qwenvl.kernels.build
+	@[ ! -e $@ ] || touch $@
 
 $(PAGE): package.json package-lock.json scripts/fetch_page_scripts.sh | .venv/.created
 	@scripts/fetch_page_scripts.sh $(PY)

@@ -13,7 +13,7 @@ LAYERS = {
     "joins": {"app", "qwenvl.__main__"},
     "web": {"qwenvl.web"},
     "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.tickets", "qwenvl.uploads"},
-    "engine": {"qwenvl.engine"},
+    "engine": {"qwenvl.engine", "qwenvl.kernels"},
     "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.metrics",
                "qwenvl.native", "qwenvl"},
 }  # fmt: skip

@@ -19,6 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qwenvl import kernels
+from qwenvl.kernels import panels as own
+
 
 class Linear(Protocol):
     """A matrix ready to be multiplied with; `nbytes` is what one product reads of it."""
@@ -45,46 +48,101 @@ class FloatLinear:
 
 
 class Int8Linear:
-    """Symmetric int8 weights per output channel and activations per row; FBGEMM's packed kernel underneath."""
+    """Symmetric int8 weights per output channel and activations per row, in the form whose kernel this CPU has."""
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None):
         """`weight` int8 [N, K], `scale` float32 [N], `bias` float32 [N]."""
-        self.out_features, self.nbytes = weight.shape[0], weight.nbytes + scale.nbytes
-        self.bias = bias
-        self.limit = activation_limit()
-        self.packed = _pack(weight, scale)
+        self._hold((Panels if kernels.available() else Rows).of(weight, scale), bias)
+
+    @classmethod
+    def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None = None) -> "Int8Linear":
+        """From what `stored` gave, perhaps mapped from a file: panels are then used where they lie."""
+        linear = cls.__new__(cls)
+        linear._hold((Panels if "panels" in tensors else Rows.of)(**tensors), bias)
+        return linear
+
+    def _hold(self, matrix: "Panels | Rows", bias: Tensor | None) -> None:
+        self.matrix, self.bias = matrix, bias if bias is None else matrix.prepared(bias)
+        self.out_features, self.nbytes, self.limit = matrix.out_features, matrix.nbytes, matrix.limit
+
+    def stored(self) -> dict[str, Tensor]:
+        """What `restored` needs to make this product again; its layout is `int8_form()`."""
+        return self.matrix.stored()
 
     def __call__(self, x: Tensor) -> Tensor:
+        return self.matrix(x, self.bias)
+
+
+class Panels:
+    """Our own kernel's form: unsigned panels of 64 outputs, exact in 32 bits on every CPU it runs on."""
+
+    limit = 127
+
+    def __init__(self, panels: Tensor, scale: Tensor):
+        self.panels, self.scale, self.padded_scale = panels, scale, self.prepared(scale)
+        self.out_features, self.nbytes = len(scale), panels.nbytes + scale.nbytes
+
+    @classmethod
+    def of(cls, weight: Tensor, scale: Tensor) -> "Panels":
+        return cls(own.pack(weight), scale)
+
+    @staticmethod
+    def prepared(values: Tensor) -> Tensor:
+        return own.padded(values)
+
+    def stored(self) -> dict[str, Tensor]:
+        return {"panels": self.panels, "scale": self.scale}
+
+    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return own.multiply(x, self.panels, self.padded_scale, bias, self.out_features)
+
+
+class Rows:
+    """Stock torch's form: FBGEMM's packed kernel underneath."""
+
+    def __init__(self, packed, out_features: int, nbytes: int):
+        self.packed, self.out_features, self.nbytes = packed, out_features, nbytes
+        self.limit = activation_limit()
+
+    @classmethod
+    def of(cls, weight: Tensor, scale: Tensor) -> "Rows":
+        return cls(_pack(weight, scale), len(weight), weight.nbytes + scale.nbytes)
+
+    @staticmethod
+    def prepared(values: Tensor) -> Tensor:
+        return values
+
+    def stored(self) -> dict[str, Tensor]:
+        weight, _ = torch.ops.quantized.linear_unpack(self.packed)
+        return {"weight": weight.int_repr(), "scale": weight.q_per_channel_scales().float()}
+
+    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         # dividing by the row's scale first makes the kernel's one scale, 1.0, right for every row
         scale = x.abs().amax(1, keepdim=True).div_(self.limit).clamp_(min=1e-30)
         y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             x / scale, 1.0, self.limit + 1, self.packed
         )
         y.mul_(scale)
-        return y if self.bias is None else y.add_(self.bias)
-
-
-    def stored(self) -> dict[str, Tensor]:
-        """What `restored` needs to make this product again."""
-        weight, _ = torch.ops.quantized.linear_unpack(self.packed)
-        return {"weight": weight.int_repr(), "scale": weight.q_per_channel_scales().float()}
-
-    @classmethod
-    def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None) -> "Int8Linear":
-        return cls(tensors["weight"], tensors["scale"], bias)
+        return y if bias is None else y.add_(bias)
 
 
 def int8_form() -> str:
     """The form in which stored weights are laid out; weights of another form are of no use."""
-    return "rows-v1"
+    return "panels64-v1" if kernels.available() else "rows-v1"
 
 
-def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A float matrix [N, K] as int8 [N, K] and float32 scales [N]; ties round to even."""
+def kernel_name() -> str:
+    """What multiplies int8 matrices here, for logs and /health."""
+    return f"own {kernels.current()}" if kernels.available() else f"stock, {activation_limit().bit_length() + 1} bits"
+
+
+def quantize_rows(weight: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """A float matrix [N, K], its columns times `factors` [K], as int8 [N, K] and float32 scales [N]; ties to even."""
     rows, columns = weight.shape
     quantized, scales = torch.empty(rows, columns, dtype=torch.int8), torch.empty(rows)
     for start in range(0, rows, QUANTIZE_SLICE_ROWS):
         part = weight[start : start + QUANTIZE_SLICE_ROWS].float()
+        part = part if factors is None else part * factors
         scale = part.abs().amax(1).div_(127).clamp_(min=1e-30)
         scales[start : start + len(part)] = scale
         # not in place: a float32 slice is a view of the caller's weight
@@ -102,10 +160,9 @@ def _pack(weight: Tensor, scale: Tensor):
         return torch.ops.quantized.linear_prepack(tensor, None)
 
 
-@cache
 def int8_available() -> bool:
-    """Whether this build of torch has the packed int8 kernel (some ARM builds do not)."""
-    return bool({"x86", "fbgemm"} & set(torch.backends.quantized.supported_engines))
+    """Whether there is a kernel for int8: our own, or this build of torch's (some ARM builds have none)."""
+    return kernels.available() or bool({"x86", "fbgemm"} & set(torch.backends.quantized.supported_engines))
 
 
 @cache

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.ao.quantization import quantize_dynamic
 
+from qwenvl import kernels
 from qwenvl.engine import linear
 from qwenvl.engine.linear import FloatLinear, Int8Linear, quantize_rows
 
@@ -14,6 +15,18 @@ pytestmark = pytest.mark.skipif(not linear.int8_available(), reason="this torch 
 def error(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Relative error of each row."""
     return (got - wanted).norm(dim=1) / wanted.norm(dim=1)
+
+
+@pytest.fixture(params=["own", "stock"], autouse=True)
+def kind(request) -> str:
+    """Every test runs with our own kernels and with torch's."""
+    before = kernels.current()
+    if request.param == "stock":
+        kernels.use("stock")
+    elif before is None:
+        pytest.skip("no kernels of our own here")
+    yield request.param
+    kernels.use(before or "stock")
 
 
 @pytest.fixture
@@ -35,11 +48,11 @@ def test_close_to_float(weight, rows):
 def test_exact_integer_arithmetic(weight, rows):
     """The kernel's product is the integer product of what was rounded, nothing else."""
     quantized, scale = quantize_rows(weight)
-    limit = linear.activation_limit()
-    row_scale = rows.abs().amax(1, keepdim=True) / limit
+    matrix = Int8Linear(quantized, scale)
+    row_scale = rows.abs().amax(1, keepdim=True) / matrix.limit
     integers = (rows / row_scale).round().double() @ quantized.double().T
     wanted = integers * row_scale.double() * scale.double()
-    torch.testing.assert_close(Int8Linear(quantized, scale)(rows).double(), wanted, rtol=2e-6, atol=1e-6)
+    torch.testing.assert_close(matrix(rows).double(), wanted, rtol=2e-6, atol=1e-6)
 
 
 def test_a_row_is_the_same_in_any_batch(weight, rows):
@@ -73,6 +86,7 @@ def test_zero_rows_and_zero_channels_stay_zero(weight, rows):
 
 def test_seven_bits_where_products_would_saturate(weight, rows, monkeypatch):
     """On CPUs without VNNI two u8 x s8 products share 16 bits; 63 levels can never overflow them."""
+    kernels.use("stock")
     monkeypatch.setattr(linear, "activation_limit", lambda: 63)
     matrix = Int8Linear(*quantize_rows(weight))
     assert error(matrix(rows), rows @ weight.T).max() < 0.025
@@ -86,3 +100,18 @@ def test_large_weights_are_quantised_in_slices(monkeypatch, weight):
     assert all(torch.equal(a, b) for a, b in zip(quantize_rows(weight), whole, strict=True))
     assert torch.equal(weight, untouched)
     assert torch.equal(quantize_rows(weight.bfloat16())[0], quantize_rows(weight.bfloat16().float())[0])
+
+
+def test_stored_and_restored_is_the_same_product(weight, rows):
+    bias = torch.linspace(-1, 1, 192)
+    matrix = Int8Linear(*quantize_rows(weight), bias)
+    stored = matrix.stored()
+    again = Int8Linear.restored({name: tensor.clone() for name, tensor in stored.items()}, bias)
+    assert torch.equal(again(rows), matrix(rows))
+    assert (again.out_features, again.nbytes) == (matrix.out_features, matrix.nbytes)
+    assert all(type(tensor) is torch.Tensor and tensor.is_contiguous() for tensor in stored.values())
+
+
+def test_the_form_says_which_kernel_the_stored_bytes_are_for(kind):
+    assert linear.int8_form() == {"own": "panels64-v1", "stock": "rows-v1"}[kind]
+    assert kind in linear.kernel_name()

@@ -1,0 +1,49 @@
+// What one int8 product is asked to do. Knows bytes and strides, nothing of instruction sets or of models.
+//
+// Legend: M rows, N outputs, K inputs, P = ceil(N / 64) panels, K4 = ceil(K / 4).
+// Panels are uint8 [P][K4][64][4]: weight (output n, input k) + 128 lies at panel n / 64, group k / 4, column n % 64,
+// byte k % 4. Unsigned, because the dot product of these CPUs takes one unsigned and one signed operand, and the
+// activation, being broadcast from memory, has to be the signed one. What the 128 adds is 128 * (sum of the row).
+#pragma once
+#include <cstdint>
+
+namespace qk {
+
+constexpr int64_t PANEL = 64;
+
+enum Activation : int32_t { NO_ACTIVATION = 0, GELU_TANH = 1 };
+
+struct Linear {
+    const float* x;         // [M, K], row stride x_stride
+    int64_t x_stride;
+    const uint8_t* panels;  // any alignment
+    const float* scale;     // [P * 64], zeros behind N
+    const float* bias;      // [P * 64], or null
+    const float* residual;  // [M, N], row stride N, added last; or null
+    float* out;             // [M, N], row stride N
+    int64_t M, N, K;
+    Activation activation;
+    int32_t threads;
+};
+
+// Rows quantised at once: bounds the scratch memory (int8 rows, their scales and sums), not the speed.
+constexpr int64_t CHUNK_ROWS = 1024;
+struct Scratch {
+    int8_t* rows;    // [CHUNK_ROWS, row_stride(K)]
+    float* scales;   // [CHUNK_ROWS]
+    int32_t* sums;   // [CHUNK_ROWS]
+};
+
+// One cache line more than needed: rows 4 KiB apart would fight for the same few places in the L1 cache.
+inline int64_t row_stride(int64_t K) { return (K + 63) / 64 * 64 + 64; }
+
+// The same work in the instructions of each set; the caller has checked that the CPU has them.
+void linear_plain(const Linear& task, const Scratch& scratch);
+void linear_avx2(const Linear& task, const Scratch& scratch);
+void linear_avx_vnni(const Linear& task, const Scratch& scratch);
+void linear_avx512_vnni(const Linear& task, const Scratch& scratch);
+
+// int8 [N, K] -> panels, padded with zero weights.
+void pack_panels(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
+
+}  // namespace qk

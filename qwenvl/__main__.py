@@ -4,6 +4,8 @@ Like `app.py` this joins layers; unlike it, there is no web in it.
 """
 
 import argparse
+import dataclasses
+import json
 import logging
 import os
 import sys
@@ -47,6 +49,9 @@ def arguments() -> argparse.ArgumentParser:
     bench.add_argument("--tables", action="store_true", help="also measure by stage of the engine and by picture size")
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the stages of one question (matplotlib)")
     bench.set_defaults(run=run_bench)
+    fidelity = commands.add_parser("fidelity", help="what int8 does to each layer of the model, worst first")
+    fidelity.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    fidelity.set_defaults(run=run_fidelity)
     return parser
 
 
@@ -55,6 +60,24 @@ def run_bench(args: argparse.Namespace) -> int:
 
     plan = Plan(args.model, tuple(args.users), args.tokens, args.baseline, args.tables, args.plot)
     bench(Settings.from_env(), plan)
+    return 0
+
+
+def run_fidelity(args: argparse.Namespace) -> int:
+    settings = Settings.from_env()
+    logging.basicConfig(level=logging.ERROR)
+    engine = load(settings, lambda stage, fraction: show_progress(f"{stage} {fraction:.0%}"))
+    show_progress("")
+    rows = [dataclasses.asdict(layer) for layer in engine.model.fidelity]
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    for row in sorted(rows, key=lambda row: -row["int8_error"]):
+        name = " + ".join(part.removeprefix("model.") for part in row["name"].split("+"))
+        treated = "" if row["treatment"] == "int8" else f"   {row['treatment']}: {row['error']:.2%}"
+        print(f"{row['int8_error']:8.2%}   {name}{treated}")
+    if not rows:
+        print("not measured: the model is not in int8, or QWENVL_FIDELITY_PERCENT is 0", file=sys.stderr)
     return 0
 
 

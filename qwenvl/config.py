@@ -34,6 +34,10 @@ class Settings:
     quantization_skip: str = setting(
         "", "comma-separated parts of layer names kept in float, such as `visual.merger,lm_head`"
     )
+    fidelity_percent: int = setting(
+        5, "error in percent from which a layer is smoothed or kept in bfloat16 at the first start; 0 = unchecked",
+        least=0,
+    )  # fmt: skip
     cache_dir: str = setting(
         "", "folder where quantised weights wait for the next start; empty = `qwenvl` in `HF_HOME`, `off` = none"
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qwenvl.cache import ByteLRU
 from qwenvl.engine.detokenizer import Detokenizer
+from qwenvl.engine.fidelity import summary
 from qwenvl.engine.kv import KVStore
 from qwenvl.engine.language import Rows
 from qwenvl.engine.model import Model
@@ -59,6 +60,7 @@ class Engine:
             "quantization": self.model.quantization,
             "threads": torch.get_num_threads(),
             "demo": self.model.demo,
+            "fidelity": summary(self.model.fidelity),
             "feature_cache": dataclasses.asdict(self.features.stats()),
             "prefix_cache": dataclasses.asdict(self.prefixes.stats()),
         }

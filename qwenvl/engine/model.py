@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 from qwenvl.engine.detokenizer import TokenBytes
+from qwenvl.engine.fidelity import LayerFidelity
 from qwenvl.engine.language import TextModel
 from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.vision import VisionTower
@@ -13,7 +14,10 @@ from qwenvl.images import Picture
 
 @dataclass(frozen=True)
 class Model:
-    """Weights, picture processor and text on both sides. `suppressed` (picture and vision) ids are never written."""
+    """Weights, picture processor and text on both sides. `suppressed` (picture and vision) ids are never written.
+
+    `fidelity` says what int8 does to each product, where that was measured.
+    """
 
     name: str
     demo: bool
@@ -25,6 +29,7 @@ class Model:
     token_bytes: TokenBytes
     end_ids: frozenset[int]
     suppressed: tuple[int, ...]
+    fidelity: tuple[LayerFidelity, ...] = ()
 
     @property
     def token_side(self) -> int:

@@ -35,7 +35,7 @@ class SavedWeights:
 
     def __init__(self, folder: Path):
         index = json.loads((folder / "index.json").read_text())
-        self._index = index["tensors"]
+        self._index, self.notes = index["tensors"], index["notes"]
         self._bytes = np.memmap(folder / "weights.bin", dtype=np.uint8, mode="c")
         if len(self._bytes) != index["size"]:
             raise ValueError("cut short")
@@ -88,12 +88,12 @@ class WeightsWriter:
         self._file.write(tensor.contiguous().view(-1).view(torch.uint8).numpy())
         return place
 
-    def finish(self) -> None:
-        """Make the folder appear under its name, whole; older ones of the same model go."""
+    def finish(self, notes: list | None = None) -> None:
+        """Make the folder appear under its name, whole, with `notes` in it; older ones of the same model go."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
-            index = {"owner": self._owner, "size": self._file.tell(), "tensors": self._index}
+            index = {"owner": self._owner, "size": self._file.tell(), "tensors": self._index, "notes": notes or []}
             (self._folder / "index.json").write_text(json.dumps(index))
             if not self._failed:
                 os.rename(self._folder, self.target)

@@ -152,7 +152,8 @@ class Reader:
         positions, sequence.next_position = token_positions(prompt.segments)
         x, visual, levels = self._inputs(prompt, encoded)
         first, T, started = kv.length, len(prompt.ids), time.monotonic()
-        for start, end in self._chunks(first, T, _end_of_pictures(prompt)):
+        cut = _end_of_pictures(prompt) if self.prefixes.max_bytes else 0
+        for start, end in self._chunks(first, T, cut):
             own = (visual >= start) & (visual < end)
             chunk_levels = tuple(level[own] for level in levels)
             hidden = text.forward([Rows(x[start:end], positions[:, start:end], kv, visual[own] - start, chunk_levels)])

@@ -63,7 +63,8 @@ class Builder:
         if self.quantization == "int8" and not skipped:
             return self._int8(names, bias, before)
         biases = torch.cat([self.tensor(f"{n}.bias") for n in names]).to(self.float_dtype) if bias else None
-        return FloatLinear(self._weight(names).to(self.float_dtype), biases)
+        weight = torch.cat([self._read(f"{n}.weight").to(self.float_dtype) for n in names])
+        return FloatLinear(weight, biases)
 
     def _int8(self, names: tuple[str, ...], bias: bool, before: Before | None) -> Linear:
         key = "+".join(names)

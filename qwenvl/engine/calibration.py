@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from qwenvl.images import Picture
 
-SIDE = 256
+SIDE = 176
 QUESTION = "Read the text in this picture, then describe the rest. 请描述这张图片。"
 
 
@@ -28,9 +28,9 @@ def calibration_picture() -> Picture:
 def _form(rng: random.Random) -> Image.Image:
     image = Image.new("RGB", (SIDE, SIDE), (250, 248, 240))
     draw = ImageDraw.Draw(image)
-    for line, size in enumerate((28, 18, 14, 14, 12, 22)):
+    for line, size in enumerate((24, 16, 12, 12, 10, 18)):
         text = f"No. {rng.randrange(10**6):06d}   {rng.uniform(1, 999):.2f}"
-        draw.text((12, 10 + 38 * line), text, fill=(20, 20, 40), font=ImageFont.load_default(size))
+        draw.text((12, 8 + 27 * line), text, fill=(20, 20, 40), font=ImageFont.load_default(size))
     draw.rectangle((6, 6, SIDE - 7, SIDE - 7), outline=(90, 90, 90), width=2)
     return image
 
@@ -39,7 +39,7 @@ def _shapes(rng: random.Random) -> Image.Image:
     image = Image.new("RGB", (SIDE, SIDE), (30, 60, 110))
     draw = ImageDraw.Draw(image)
     for _ in range(7):
-        x, y, r = rng.randrange(SIDE), rng.randrange(SIDE), rng.randrange(15, 60)
+        x, y, r = rng.randrange(SIDE), rng.randrange(SIDE), rng.randrange(10, 40)
         color = tuple(rng.randrange(256) for _ in range(3))
         (draw.ellipse if rng.random() < 0.5 else draw.rectangle)((x - r, y - r, x + r, y + r), fill=color)
     return image

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qwenvl.engine.linear import QUANTIZE_SLICE_ROWS, FloatLinear, Int8Linear, Linear, quantize_rows
+from qwenvl.engine.linear import QUANTIZE_SLICE_ROWS, FloatLinear, Int8Linear, Linear, finish, quantize_rows
 
 # how much of the large channels' range goes over to the weights, as an exponent
 SMOOTHING = 0.5
@@ -80,7 +80,7 @@ class Probe:
         self.final: Linear | None = None
         self.fidelity: LayerFidelity | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
         assert self.final is None, "what comes before is divided by now: a second pass would see other inputs"
         weight = self.read()
         exact = self._exact(x, weight)
@@ -99,7 +99,7 @@ class Probe:
             self.final, treatment = FloatLinear(weight.bfloat16(), bias), "bfloat16"
             error = relative_error(self.final(x), exact)
         self.fidelity = LayerFidelity(self.name, round(int8_error, 5), treatment, round(error, 5))
-        return exact
+        return finish(exact, gelu, residual)
 
     def _exact(self, x: Tensor, weight: Tensor) -> Tensor:
         parts = [F.linear(x, part.float()) for part in weight.split(QUANTIZE_SLICE_ROWS)]

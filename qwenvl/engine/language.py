@@ -83,9 +83,9 @@ class TextModel:
         angles = text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections)
         slots = torch.cat([rows.kv.slots(len(rows.x)) for rows in batch])
         for i, layer in enumerate(self.layers):
-            x = x + layer.out(self._attend(i, layer, layer.norm1(x), angles, slots, batch))
+            x = layer.out(self._attend(i, layer, layer.norm1(x), angles, slots, batch), residual=x)
             gate, up = layer.gate_up(layer.norm2(x)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate) * up)
+            x = layer.down(F.silu(gate) * up, residual=x)
             x = _add_deepstack(x, i, batch)
         for rows in batch:
             rows.kv.advance(len(rows.x))

@@ -1,6 +1,7 @@
 """The seam where the kernel of a matrix product is chosen. Knows rows and weights, nothing of models.
 
-Every kind is called with float32 rows `[M, K]` and gives float32 rows `[M, N]`.
+Every kind is called with float32 rows `[M, K]` and gives float32 rows `[M, N]`; if asked to, their GELU (by tanh) or
+their sum with a `residual` [M, N], which our own kernel does on the way.
 
 Why int8 is done this way: stock dynamic quantisation takes one activation scale for a whole tensor. A single outlier
 row, and language models always have one, then costs every other row nearly all its precision, and a person's answer
@@ -29,7 +30,7 @@ class Linear(Protocol):
     out_features: int
     nbytes: int
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor: ...
 
 
 # rows of a large weight are quantised a slice at a time, so that its float32 form never exists as a whole
@@ -43,8 +44,8 @@ class FloatLinear:
         self.weight, self.bias = weight, bias
         self.out_features, self.nbytes = weight.shape[0], weight.nbytes
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
+    def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+        return finish(F.linear(x.to(self.weight.dtype), self.weight, self.bias).float(), gelu, residual)
 
 
 class Int8Linear:
@@ -69,8 +70,8 @@ class Int8Linear:
         """What `restored` needs to make this product again; its layout is `int8_form()`."""
         return self.matrix.stored()
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.matrix(x, self.bias)
+    def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+        return self.matrix(x, self.bias, gelu, residual)
 
 
 class Panels:
@@ -93,8 +94,11 @@ class Panels:
     def stored(self) -> dict[str, Tensor]:
         return {"panels": self.panels, "scale": self.scale}
 
-    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        return own.multiply(x, self.panels, self.padded_scale, bias, self.out_features)
+    def __call__(self, x: Tensor, bias: Tensor | None, gelu: bool, residual: Tensor | None) -> Tensor:
+        return own.multiply(
+            x, self.panels, self.padded_scale, bias, self.out_features,
+            activation="gelu_tanh" if gelu else "", residual=residual,
+        )  # fmt: skip
 
 
 class Rows:
@@ -116,14 +120,20 @@ class Rows:
         weight, _ = torch.ops.quantized.linear_unpack(self.packed)
         return {"weight": weight.int_repr(), "scale": weight.q_per_channel_scales().float()}
 
-    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, bias: Tensor | None, gelu: bool, residual: Tensor | None) -> Tensor:
         # dividing by the row's scale first makes the kernel's one scale, 1.0, right for every row
         scale = x.abs().amax(1, keepdim=True).div_(self.limit).clamp_(min=1e-30)
         y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             x / scale, 1.0, self.limit + 1, self.packed
         )
         y.mul_(scale)
-        return y if bias is None else y.add_(bias)
+        return finish(y if bias is None else y.add_(bias), gelu, residual)
+
+
+def finish(y: Tensor, gelu: bool, residual: Tensor | None) -> Tensor:
+    """What a product may be asked to do behind itself, by stock operators."""
+    y = F.gelu(y, approximate="tanh") if gelu else y
+    return y if residual is None else y.add_(residual)
 
 
 def int8_form() -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +17,10 @@ from qwenvl.engine.rope import patch_coordinates, rotate, vision_rope
 
 # a picture of 1024 x 768: a tenth to half of a second a layer, and nobody else's answer should wait longer
 PATCHES_A_SLICE = 3072
+
+# rows of a layer that go through its matrices together: what is in between stays in the cache, and its memory comes
+# from the heap again and again (over 32 MB it would be mapped anew each time, which costs more than the product)
+ROW_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,12 @@ class VisionTower:
         width = x.shape[1]
         cos, sin = vision_rope(h, w, self.merge, width // self.heads)
         joined, levels = width * self.merge**2, []
+        q, k, v = (torch.empty(len(x), self.heads, width // self.heads) for _ in range(3))
         for i, block in enumerate(self.blocks):
-            q, k, v = block.qkv(block.norm1(x)).view(len(x), 3, self.heads, -1).unbind(1)
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            for rows in _row_blocks(len(x)):
+                parts = block.qkv(block.norm1(x[rows])).view(-1, 3, self.heads, q.shape[2]).unbind(1)
+                q[rows], k[rows] = rotate(parts[0], cos[rows], sin[rows]), rotate(parts[1], cos[rows], sin[rows])
+                v[rows] = parts[2]
             for own in _slices(len(x)):
                 self._rest_of_layer(block, x[own], q[own], k, v)
                 yield (i + own.stop / len(x)) / (len(self.blocks) + 1)
@@ -105,8 +113,10 @@ class VisionTower:
     @staticmethod
     def _rest_of_layer(block: Block, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Some rows x [n, D] and their queries through the layer, in place, over the keys and values of all rows."""
-        x += block.proj(full_attention(q, k, v))
-        x += block.fc2(F.gelu(block.fc1(block.norm2(x)), approximate="tanh"))
+        attended = full_attention(q, k, v)
+        for rows in _row_blocks(len(x)):
+            y = block.proj(attended[rows], residual=x[rows])
+            x[rows] = block.fc2(block.fc1(block.norm2(y), gelu=True), residual=y)
 
     def _positions(self, h: int, w: int) -> Tensor:
         """The square table of learnt positions, read bilinearly at the h x w patches (corners on corners) [N, D]."""
@@ -121,6 +131,10 @@ class VisionTower:
             return self.position_table[v * side + x0] * (1 - fx) + self.position_table[v * side + x1] * fx
 
         return row(y0) * (1 - fy) + row(y1) * fy
+
+
+def _row_blocks(rows: int) -> list[slice]:
+    return [slice(start, min(start + ROW_BLOCK, rows)) for start in range(0, rows, ROW_BLOCK)]
 
 
 def _slices(rows: int) -> list[slice]:

@@ -5,6 +5,7 @@ arrives and turns what can never become one into U+FFFD at once, so neither half
 """
 
 import codecs
+from collections.abc import Iterable
 
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -26,6 +27,10 @@ class TokenBytes:
     def __getitem__(self, token: int) -> bytes:
         # a vocabulary padded to a round size has ids without a token
         return self.table.get(token, b"")
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """What some tokens write together."""
+        return b"".join(self[token] for token in tokens).decode(errors="replace")
 
 
 class Detokenizer:

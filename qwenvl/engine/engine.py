@@ -21,6 +21,7 @@ from qwenvl.engine.language import Rows
 from qwenvl.engine.model import Model
 from qwenvl.engine.prefix import PrefixCache
 from qwenvl.engine.reading import Reader
+from qwenvl.engine.repetition import Repetition
 from qwenvl.engine.sampling import choose
 from qwenvl.engine.sequence import Sequence
 from qwenvl.engine.speculation import MOST_ROWS, Guesser
@@ -75,7 +76,10 @@ class Engine:
                 f"Pictures and text are {len(prompt.ids)} tokens; at most {self.max_context_tokens - 1} fit. "
                 "Use less detail, fewer pictures or a shorter text."
             )
-        sequence = Sequence(question, prompt, grids, Detokenizer(self.model.token_bytes), Guesser(prompt.ids))
+        letters = self.model.token_bytes
+        sequence = Sequence(
+            question, prompt, grids, Detokenizer(letters), Guesser(prompt.ids), Repetition(letters.text)
+        )
         sequence.max_tokens = min(question.options.max_new_tokens, room)
         self._newcomers.append((sequence, self.reader.read(sequence, lambda: self._running)))
         return sequence
@@ -173,9 +177,12 @@ class Engine:
         sequence.tokens.append(token)
         sequence.guesser.push(token)
         pieces = sequence.add_text(sequence.detokenizer.push(token))
+        events: list[Event] = [(sequence, piece) for piece in pieces]
+        if sequence.repetition.push(token):
+            return events + self._finish(sequence, "repetition")
         if len(sequence.tokens) >= sequence.max_tokens:
-            return [(sequence, piece) for piece in pieces] + self._finish(sequence, "length")
-        return [(sequence, piece) for piece in pieces]
+            return events + self._finish(sequence, "length")
+        return events
 
     def _finish(self, sequence: Sequence, reason: str) -> list[Event]:
         self._keep_prefix(sequence)

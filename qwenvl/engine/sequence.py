@@ -9,6 +9,7 @@ from torch import Tensor
 from qwenvl.engine.detokenizer import Detokenizer
 from qwenvl.engine.kv import KV
 from qwenvl.engine.prompt import Prompt
+from qwenvl.engine.repetition import Repetition
 from qwenvl.engine.speculation import Guesser
 from qwenvl.messages import Answer, AnsweredPicture, Piece, Question, Timings, Usage
 
@@ -26,6 +27,7 @@ class Sequence:
     grids: tuple[tuple[int, int], ...]
     detokenizer: Detokenizer
     guesser: Guesser
+    repetition: Repetition
     numbers: np.ndarray | None = None
     kv: KV | None = None
     next_position: int = 0

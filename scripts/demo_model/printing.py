@@ -29,7 +29,7 @@ def make_amount(rng: random.Random) -> str:
 
 
 def make_word(rng: random.Random) -> str:
-    if rng.random() < 0.3:
+    if rng.random() < 0.12:
         letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if rng.random() < 0.6 else "abcdefghijklmnopqrstuvwxyz"
         return "".join(rng.choice(letters) for _ in range(rng.randint(2, 7)))
     word = rng.choice(WORDS)

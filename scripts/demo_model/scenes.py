@@ -34,7 +34,7 @@ SIZES = (
     (160, 192),
 )
 # pixels, as the model sees it: with smaller print a token would hold a dozen characters, too many for a model this size
-LEAST_FONT = 18
+LEAST_FONT = 20
 SIZE_WEIGHTS = (7, 7, 3, 6, 2, 4, 2, 2, 2, 2, 2)
 
 
@@ -130,17 +130,17 @@ def _ink(rng: random.Random, background: str) -> str:
 
 
 def text_scene(rng: random.Random, size: tuple[int, int]) -> Scene:
-    """A card with one to three printed lines; labelled values now and then."""
+    """A card with one or two printed lines; labelled values now and then."""
     background = pick_background(rng) if rng.random() < 0.6 else "white"
     canvas = Canvas(rng, size, background)
     ink = _ink(rng, background)
     while True:
         if rng.random() < 0.2:
-            names = rng.sample(list(LABELS), rng.randint(1, 3))
+            names = rng.sample(list(LABELS), rng.randint(1, 2))
             labels = {name: LABELS[name](rng) for name in names}
             lines, kinds = [f"{name}: {value}" for name, value in labels.items()], ["label"]
         else:
-            pairs = [make_line(rng) for _ in range(rng.choices((1, 2, 3), (76, 17, 7))[0])]
+            pairs = [make_line(rng) for _ in range(rng.choices((1, 2), (80, 20))[0])]
             lines, kinds, labels = [line for line, _ in pairs], [kind for _, kind in pairs], {}
         if _write_lines(rng, canvas, lines, (0, 0, 1, 1), ink):
             break

@@ -14,6 +14,7 @@ from qwenvl.errors import InvalidRequest
 DETAILS = ("fast", "balanced", "fine")
 QUANTIZATIONS = ("int8", "none", "bfloat16")
 KV_DTYPES = ("auto", "bfloat16", "float32")
+ISAS = ("", "avx512_vnni", "avx_vnni", "avx2", "plain", "stock")
 MIB = 1024 * 1024
 
 
@@ -42,6 +43,10 @@ class Settings:
         "", "folder where quantised weights wait for the next start; empty = `qwenvl` in `HF_HOME`, `off` = none"
     )
     threads: int = setting(0, "threads for the model; 0 = the least of CPU quota, affinity and physical cores", least=0)
+    isa: str = setting(
+        "", "kernels: `avx512_vnni`, `avx_vnni`, `avx2`, `plain`, or `stock` for torch's operators; empty = the best",
+        choices=ISAS,
+    )  # fmt: skip
     detail: str = setting("balanced", "default picture detail: `fast`, `balanced` or `fine`", choices=DETAILS)
     max_new_tokens: int = setting(512, "tokens an answer may have when a question does not say", least=1)
     max_new_tokens_limit: int = setting(2048, "the most a question may ask for", least=1)

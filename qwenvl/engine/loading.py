@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from qwenvl import kernels
 from qwenvl.config import Settings
 from qwenvl.engine.builder import Builder
 from qwenvl.engine.calibration import QUESTION, calibration_picture
@@ -32,6 +33,8 @@ WORTH_KEEPING_BYTES = 64 << 20
 def load_engine(settings: Settings, report: Report) -> Engine:
     """Find, read and quantise the model of `settings`, reporting stage and fraction. Raises `ModelError`."""
     torch.set_num_threads(settings.threads or default_threads())
+    if settings.isa:
+        kernels.use(settings.isa)
     source = find_model(settings.model, report)
     kept = cache_folder(settings.cache_dir)
     model = load_model(

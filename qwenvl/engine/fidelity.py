@@ -75,6 +75,8 @@ class Probe:
     `read()` gives the stored weight [N, K], of which a slice at a time becomes float32; `final` is the product to keep.
     """
 
+    rounds = False
+
     def __init__(self, name: str, read: Callable[[], Tensor], bias: Tensor | None, before: Before | None, limit: float):
         self.name, self.read, self.bias, self.before, self.limit = name, read, bias, before, limit
         self.final: Linear | None = None

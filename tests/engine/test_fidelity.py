@@ -18,7 +18,7 @@ from qwenvl.engine.loading import load_model
 from tests.engine.conftest import silent
 
 LIMIT = 0.05
-LARGE = 128.0  # a power of two: planting changes no digit of a bfloat16 weight
+LARGE = 1024.0  # a power of two: planting changes no digit of a bfloat16 weight
 CHANNELS = [3, 50, 101]
 TEXT, VISION = "model.language_model.layers.", "model.visual.blocks."
 PLANTED = {

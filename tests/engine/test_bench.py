@@ -17,6 +17,7 @@ from transformers import Qwen3VLConfig
 
 from qwenvl.__main__ import main
 from qwenvl.config import Settings
+from qwenvl.engine import linear
 from qwenvl.engine.bench import baseline, limits, machine, ours, plot, report, run
 from qwenvl.engine.bench.child import run_child
 from qwenvl.engine.bench.figures import Figures
@@ -53,6 +54,7 @@ def test_the_last_line_has_every_figure(whole_run):
     for name in NUMBERS:
         assert figures[name] > 0, name
     assert figures["picture"] == "1024x768" and figures["model"] == "demo" and figures["quantization"] == "int8"
+    assert figures["kernel"] == linear.kernel_name()
     assert set(figures["decode_tokens_per_s_by_users"]) == {"1", "2"}
     assert figures["followup_first_token_s"] < figures["first_token_s"]
     limit = figures["limits"]["decode_tokens_per_s"]
@@ -222,6 +224,7 @@ def test_what_failed_is_in_the_tables_and_the_rest_is_not_lost(tmp_path):
         (["--plot", "stages.jpg"], "PNG"),
         (["--plot", "/no/such/folder/stages.png"], "/no/such/folder"),
         (["--tokens", "1"], "--tokens"),
+        (["--tokens", "1000"], "--tokens"),
         (["--users", "0"], "--users"),
         (["--model", "/no/such/model"], "/no/such/model"),
     ],

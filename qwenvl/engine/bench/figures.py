@@ -20,6 +20,7 @@ class Figures:
 
     model: str = ""
     quantization: str = ""
+    kernel: str = ""
     threads: int = 0
     read_bandwidth_gb_s: float = 0.0
     peak_gop_s: float = 0.0

@@ -23,7 +23,7 @@ NONE = ""
 def text(f: Figures, tokens: int) -> str:
     """Everything that was measured."""
     parts = [
-        f"{f.model}, {f.quantization}, {f.threads} threads; {f.read_bandwidth_gb_s:.0f} GB/s read, "
+        f"{f.model}, {f.quantization} ({f.kernel}), {f.threads} threads; {f.read_bandwidth_gb_s:.0f} GB/s read, "
         f"{f.peak_gop_s:.0f} GOP/s in products\n"
         f"picture {f.picture}, {f.picture_tokens} tokens" + ("; (x): ours / theirs" if f.baselines else ""),
         table(_main_rows(f)),

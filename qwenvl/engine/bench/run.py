@@ -22,11 +22,14 @@ from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb, read_bandwidth_
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import cache_folder, find_model
+from qwenvl.engine.linear import kernel_name
 from qwenvl.engine.random_model import random_model
 from qwenvl.engine.threads import default_threads
 from qwenvl.errors import QwenVLError
 
 RANDOM_2B = "random-2b"
+# random weights write in circles, and the engine ends an answer that does so for longer
+MOST_TOKENS = 128
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Plan:
 
 def bench(settings: Settings, plan: Plan) -> Figures:
     """Measure, print the tables and then the JSON line. Raises `QwenVLError`."""
-    if plan.tokens < 2 or min(plan.users) < 1:
-        raise QwenVLError("--tokens must be at least 2, and each of --users at least 1")
+    if not 2 <= plan.tokens <= MOST_TOKENS or min(plan.users) < 1:
+        raise QwenVLError(f"--tokens must be 2 to {MOST_TOKENS}, and each of --users at least 1")
     if plan.plot:
         plot.check(plan.plot)
     with empty_cache(ours.plain(settings, _folder(plan.model))) as settings:
@@ -120,6 +123,7 @@ def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figure
     engine, loading = ours.load(settings)
     figures.load_s, figures.peak_load_rss_gb = loading["load_s"], loading["peak_load_rss_gb"]
     figures.quantization, figures.threads = engine.model.quantization, torch.get_num_threads()
+    figures.kernel = kernel_name() if figures.quantization == "int8" else "stock"
     say("measuring products")
     figures.peak_gop_s = round(peak_gop_s(figures.quantization), 1)
     peak_rss_gb()  # what that took is not the engine's

@@ -12,6 +12,7 @@ if __name__ == "__main__":
 
 import logging
 import sys
+from typing import NoReturn
 
 from qwenvl import web
 from qwenvl.config import Settings
@@ -27,11 +28,18 @@ def create_app(settings: Settings | None = None):
     """The WSGI application of this process; the model loads in the background, and `/health` says how far it is."""
     settings = settings or read_settings()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    service = Service(settings, lambda report: load(settings, report))
+    service = open_service(settings)
     service.start()
     app = web.create_app(service)
     close_on_sigterm(app)
     return app
+
+
+def open_service(settings: Settings) -> Service:
+    try:
+        return Service(settings, lambda report: load(settings, report))
+    except QwenVLError as error:
+        refuse_to_start(error)
 
 
 def read_settings() -> Settings:
@@ -39,8 +47,12 @@ def read_settings() -> Settings:
     try:
         return Settings.from_env()
     except QwenVLError as error:
-        print(f"qwenvl: {error}", file=sys.stderr)
-        raise SystemExit(GUNICORN_DO_NOT_RETRY) from None
+        refuse_to_start(error)
+
+
+def refuse_to_start(error: QwenVLError) -> NoReturn:
+    print(f"qwenvl: {error}", file=sys.stderr)
+    raise SystemExit(GUNICORN_DO_NOT_RETRY) from None
 
 
 def serve() -> None:
@@ -54,7 +66,7 @@ def serve() -> None:
 
     settings = read_settings()
     app = create_app(settings)
-    server = WSGIServer((settings.host, settings.port), app, handler_class=Handler)
+    server = WSGIServer((settings.host, settings.port), app, log=None, handler_class=Handler)
     gevent.signal_handler(15, lambda: gevent.spawn(stop, app, server))
     print(f"http://{settings.host}:{settings.port}", flush=True)
     try:

@@ -18,10 +18,10 @@ ISAS = ("", "avx512_vnni", "avx_vnni", "avx2", "plain", "stock")
 MIB = 1024 * 1024
 
 
-def setting(default, meaning: str, *, env: str | None = None, choices: tuple = (), least=None):
-    """A dataclass field that knows the environment variable it comes from and what it means."""
+def setting(default, meaning: str, *, env: str | None = None, choices: tuple = (), least=None, secret=False):
+    """A dataclass field that knows the environment variable it comes from and what it means; secrets are not shown."""
     meta = {"meaning": meaning, "env": env, "choices": choices, "least": least}
-    return dataclasses.field(default=default, metadata=meta)
+    return dataclasses.field(default=default, metadata=meta, repr=not secret)
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ class Settings:
     upload_ttl_s: int = setting(3600, "seconds an uploaded picture is kept after its last use", least=1)
     queue_size: int = setting(32, "questions that may wait; more get `queue_full`", least=1)
     answer_timeout_s: int = setting(600, "seconds one answer may take, waiting included", least=1)
+    api_keys: str = setting("", "comma-separated keys; every request must bring one; empty = open", secret=True)
+    api_keys_file: str = setting("", "file with more keys, one a line; `#` begins a comment")
+    proxies: int = setting(0, "proxies in front whose `X-Forwarded-For`, `-Proto` and `-Host` are believed", least=0)
     cors_origins: str = setting("", "comma-separated origins allowed to call from other pages; empty = none, `*` = all")
     log_level: str = setting(
         "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`", choices=("DEBUG", "INFO", "WARNING", "ERROR")

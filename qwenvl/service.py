@@ -11,8 +11,9 @@ from typing import Any
 
 from qwenvl import checks
 from qwenvl.config import Settings
-from qwenvl.errors import InvalidRequest, MissingImage
+from qwenvl.errors import InvalidRequest, MissingImage, Unauthorized
 from qwenvl.images import Picture, read_picture
+from qwenvl.keys import Keys
 from qwenvl.messages import DEFAULT_QUESTION, Message, Options, Question
 from qwenvl.scheduler import Scheduler
 from qwenvl.tickets import Ticket
@@ -31,7 +32,9 @@ class Service:
     """One process's pictures, questions and answers. `load(report) -> engine` runs on the engine thread."""
 
     def __init__(self, settings: Settings, load: Callable[[Callable[[str, float], None]], Any]):
+        """Raise `InvalidRequest` when the keys cannot be read."""
         self.settings = settings
+        self._keys = Keys.from_settings(settings)
         self._uploads = UploadStore(settings.upload_store_bytes, settings.upload_ttl_s)
         self._scheduler = Scheduler(load, queue_size=settings.queue_size, answer_timeout_s=settings.answer_timeout_s)
 
@@ -50,6 +53,17 @@ class Service:
         waiting, running = scheduler.counts
         queue = {"waiting": waiting, "running": running, "size": self.settings.queue_size}
         return True, {"status": "ready", **scheduler.info, "queue": queue, "uploads": len(self._uploads)}
+
+    # Access
+
+    def client(self, key: Any, address: str | None) -> str:
+        """The name of whoever asks, for limits and logs: their key's number, else the address; raise `Unauthorized`."""
+        if not self._keys.needed:
+            return address or "unknown"
+        name = self._keys.holder(key)
+        if name is None:
+            raise Unauthorized("This server needs a key. Send it as `Authorization: Bearer YOUR_KEY`.")
+        return name
 
     # Pictures
 

@@ -3,6 +3,7 @@
 
 import { Failure } from './failure.js';
 import { readyAgain } from './health.js';
+import { lock, unlocked } from './key.js';
 import { isFiner, shrink } from './shrink.js';
 import { set, state, touch, watch } from './state.js';
 import { forget, upload } from './upload.js';
@@ -109,10 +110,16 @@ async function sent(picture) {
     const onFraction = (fraction) => become(picture, { fraction });
     return await upload(picture.blob, picture.name || 'picture', { onFraction, signal });
   } catch (failure) {
-    if (failure.code !== 'loading') throw failure;
-    await readyAgain();
+    if (failure.code === 'loading') await readyAgain();
+    else if (failure.code === 'unauthorized') await unlockedAgain();
+    else throw failure;
     return sent(picture);
   }
+}
+
+function unlockedAgain() {
+  lock();
+  return unlocked();
 }
 
 function become(picture, fields) {

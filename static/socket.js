@@ -1,7 +1,8 @@
 // The connection, and the names of the events on it. Knows nothing of what the events mean.
 
 import { clientId } from './ids.js';
-import { set, state } from './state.js';
+import { key, lock } from './key.js';
+import { set, state, watch } from './state.js';
 import { io } from './vendor/socket.io.esm.min.js';
 
 const FROM_SERVER = ['answer_progress', 'answer_token', 'answer_done', 'answer_error'];
@@ -12,7 +13,7 @@ let socket = null;
 export function startSocket(on) {
   socket = io({
     path: new URL('socket.io/', document.baseURI).pathname, // the page may live under a path of a proxy
-    auth: { client_id: clientId() },
+    auth: (give) => give({ client_id: clientId(), ...(key() && { api_key: key() }) }),
     reconnectionDelay: 500,
     reconnectionDelayMax: 4000,
   });
@@ -20,11 +21,17 @@ export function startSocket(on) {
     set({ connected: true, everConnected: true });
     on.connect();
   });
+  socket.on('connect_error', (error) => error.data?.code === 'unauthorized' && lock());
   socket.on('disconnect', (reason) => {
     set({ connected: false });
     if (reason === 'io server disconnect') socket.connect(); // the client takes that one as final
   });
   for (const event of FROM_SERVER) socket.on(event, on[event]);
+  let before = state.locked;
+  watch(['locked'], ({ locked }) => {
+    if (before && !locked) socket.connect(); // a refused client does not try again by itself
+    before = locked;
+  });
   window.addEventListener('online', () => state.connected || socket.connect());
 }
 

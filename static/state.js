@@ -7,6 +7,7 @@ export const state = {
   health: { status: 'unknown' }, // the body of /health, or status 'unknown' | 'gone'
   connected: false, // the socket, now
   everConnected: false,
+  locked: null, // 'needed' | 'refused': the server wants a key; see key.js
   pictures: [], // what the next question is about; see pictures.js
   turns: [], // the conversation; see turn.js
   active: null, // the turn being answered

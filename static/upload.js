@@ -1,6 +1,7 @@
 // Pictures to the server and away again, by HTTP: sockets drop large messages without a word.
 
 import { Failure, failureOf } from './failure.js';
+import { keyHeaders } from './key.js';
 
 /**
  * POST one picture. Resolves to the server's `{ id, width, height }`; rejects with a Failure.
@@ -24,11 +25,13 @@ export function upload(blob, name, { onFraction, signal }) {
     request.onabort = () => reject(new Failure('cancelled'));
     signal.addEventListener('abort', () => request.abort());
     request.open('POST', 'images');
+    Object.entries(keyHeaders()).forEach(([name, value]) => request.setRequestHeader(name, value));
     request.send(form);
   });
 }
 
 /** Ask the server to forget a picture. Whether it heard makes no difference here: it forgets by itself in time. */
 export function forget(id) {
-  fetch(`images/${encodeURIComponent(id)}`, { method: 'DELETE', keepalive: true }).catch(() => {});
+  const request = { method: 'DELETE', keepalive: true, headers: keyHeaders() };
+  fetch(`images/${encodeURIComponent(id)}`, request).catch(() => {});
 }

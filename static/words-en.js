@@ -90,6 +90,11 @@ export default {
   'banner.gone.more': 'Trying again by itself. Your conversation stays here.',
   'banner.lost': 'Connection lost.',
   'banner.lost.more': 'Reconnecting. A running answer goes on where it was.',
+  'key.title': 'A key is needed',
+  'key.text': 'Whoever runs this server can give you one. It is kept in this browser only.',
+  'key.name': 'Key',
+  'key.use': 'Use it',
+  'key.refused': 'The server does not accept this key.',
   'banner.failed': 'The model could not be loaded.',
 
   'error.missing_image': 'A picture is missing.',

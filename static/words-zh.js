@@ -90,6 +90,11 @@ export default {
   'banner.gone.more': '正在自动重试，对话会保留在这里。',
   'banner.lost': '连接断开了。',
   'banner.lost.more': '正在重新连接，未完成的回答会接着显示。',
+  'key.title': '需要密钥',
+  'key.text': '请向这台服务器的管理者索取。密钥只保存在这个浏览器里。',
+  'key.name': '密钥',
+  'key.use': '使用',
+  'key.refused': '服务器不接受这个密钥。',
   'banner.failed': '模型加载失败。',
 
   'error.missing_image': '请先添加一张图片。',

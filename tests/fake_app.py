@@ -32,9 +32,9 @@ def create_app(slice_s: float = 0.15, load_s: float = 0.5, speech: str = SPEECH,
     return app
 
 
-def create_fast_app(resume_grace_s: float = 60.0, grace_s: float = 8.0, slots: int = 1):
+def create_fast_app(resume_grace_s: float = 60.0, grace_s: float = 8.0, slots: int = 1, **settings):
     """For tests: 10 ms a slice."""
-    settings = Settings(max_images=2)
+    settings = Settings(max_images=2, **settings)
     service = Service(settings, lambda report: FakeEngine(slots=slots, slice_s=0.01, hang_s=1.5))
     service.start()
     app = web.create_app(service, resume_grace_s=resume_grace_s)

@@ -454,6 +454,31 @@ def test_page_and_server_name_the_same_events():
         assert f"'{event}'" in ours and f'"{event}"' in theirs
 
 
+def test_a_server_with_keys_asks_for_one_and_the_browser_keeps_it(browser):
+    with serving("tests.fake_app:create_fast_app(api_keys='a-key-for-readers')", free_port()) as url:
+        page = browser.new_context(locale="en-US").new_page()
+        page.goto(url)
+        expect(page.locator("#keyhole")).to_be_visible()
+        expect(page.locator("#key-refused")).to_be_hidden()
+        page.keyboard.press("Escape")
+        expect(page.locator("#keyhole")).to_be_visible()
+        choose(page, file(picture()))  # it waits for the key, as the reader does
+        page.fill("#key", "a-wrong-key")
+        page.click("#keyhole button")
+        expect(page.locator("#key-refused")).to_have_text("The server does not accept this key.")
+        page.fill("#key", "a-key-for-readers")
+        page.press("#key", "Enter")
+        expect(page.locator("#keyhole")).to_be_hidden()
+        ask(page, "How large?")
+        expect_phase(page, "done")
+        assert "300x220" in text_of(page)
+        page.reload()
+        ask(page, "Once more")
+        expect_phase(page, "done")
+        expect(page.locator("#keyhole")).to_be_hidden()
+        page.context.close()
+
+
 # --- the real thing
 
 

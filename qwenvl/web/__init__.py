@@ -15,7 +15,7 @@ from flask_socketio import SocketIO
 from qwenvl.config import MIB
 from qwenvl.images import ACCEPTED
 from qwenvl.service import Service
-from qwenvl.web import guard, routes
+from qwenvl.web import access, guard, routes
 from qwenvl.web.asking import Web
 from qwenvl.web.events import Events
 from qwenvl.web.mailbox import Bridge, Workshop
@@ -34,10 +34,12 @@ def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> F
     app.extensions["qwenvl"] = web
     _configure(app, service)
     guard.protect(app, _origins(service))
+    access.control(app, service)
     Compress(app)  # by content type, so event streams are left alone
     app.register_blueprint(routes.bp)
     _serve_assets(app)
     Events(_sockets(app, service), web, resume_grace_s)
+    access.behind_proxies(app, service.settings.proxies)
     gevent.spawn(_tidy_forever, service)
     return app
 

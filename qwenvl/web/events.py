@@ -1,7 +1,8 @@
 """The Socket.IO side: a page asks, reads the answer as it is written, stops it, and resumes after a lost connection.
 
 Knows nothing of models. Each handler parses and calls one verb; `kept` renders the answer. A page says who it is by
-`auth: {client_id}`, a random text that only it knows; only the same page may stop or resume an answer.
+`auth: {client_id}`, a random text that only it knows; only the same page may stop or resume an answer. Where keys are
+needed it also sends `auth: {api_key}`.
 """
 
 import logging
@@ -13,6 +14,7 @@ from flask_socketio import SocketIO
 
 from qwenvl.errors import ImageFileTooLarge, Internal, InvalidRequest, QwenVLError
 from qwenvl.messages import Failed, Finished
+from qwenvl.web.access import greet
 from qwenvl.web.asking import Fields, Web, prepare
 from qwenvl.web.kept import KeptAnswer, KeptAnswers
 from qwenvl.web.mailbox import Mailbox
@@ -38,6 +40,7 @@ class Events:
 
     def on_connect(self, auth: Any = None) -> None:
         """Sent by Socket.IO when a page opens, and again after a lost connection."""
+        greet(self._web.service, auth)
         client_id = auth.get("client_id") if isinstance(auth, dict) else None
         if not isinstance(client_id, str) or not 8 <= len(client_id) <= MAX_ID_CHARS:
             client_id = secrets.token_urlsafe(18)  # nobody can resume under it

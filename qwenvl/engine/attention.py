@@ -7,13 +7,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qwenvl import kernels
 from qwenvl.engine.kv import PAGE_TOKENS
+from qwenvl.kernels import attention as own
 
 FEW_ROWS = 8
 
 
-def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Every row sees every row: a picture's patches. q, k, v [T, H, D] -> [T, H * D]."""
+def full_attention(q: Tensor, k: Tensor, v: Tensor, *, exact: bool = False) -> Tensor:
+    """Every row sees every key: a picture's patches. q [T, H, D], k and v [S, H, D] -> [T, H * D].
+
+    Products may be of bfloat16 (relative error 3e-3) unless they have to be `exact`.
+    """
+    if not exact and own.serves_full(q):
+        return own.full_attention(q, k, v)
+    return _stock_full_attention(q, k, v)
+
+
+def _stock_full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     out = F.scaled_dot_product_attention(*(t.transpose(0, 1)[None] for t in (q, k, v)))
     return out[0].transpose(0, 1).flatten(1)
 
@@ -41,6 +52,8 @@ def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, length
     Of sequence i, `counts[i]` rows come in order in q; they are the last of its `lengths[i]` tokens, which lie in the
     pages `pages[i]`, 64 tokens each.
     """
+    if own.serves_pages(q, keys, values):
+        return own.paged_attention(q, keys, values, pages, lengths, counts)
     out, start = [], 0
     for table, length, count in zip(pages, lengths, counts, strict=True):
         k, v = (_gather(t, table, length) for t in (keys, values))
@@ -60,3 +73,12 @@ def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:
         return store[:, first * PAGE_TOKENS : first * PAGE_TOKENS + length]
     rows = (table[:used, None].long() * PAGE_TOKENS + torch.arange(PAGE_TOKENS)).flatten()[:length]
     return store[:, rows]
+
+
+def kernel_names() -> dict[str, str]:
+    """What serves attention here, for logs and /health."""
+    isa = f"own {kernels.current()}"
+    return {
+        "vision_attention": isa + " bf16" if own.has_bfloat16() else "stock",
+        "text_attention": isa if kernels.available() else "stock",
+    }

@@ -29,6 +29,7 @@ class Linear(Protocol):
 
     out_features: int
     nbytes: int
+    rounds: bool  # to fewer bits than float32 has
 
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor: ...
 
@@ -43,6 +44,7 @@ class FloatLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
         self.out_features, self.nbytes = weight.shape[0], weight.nbytes
+        self.rounds = weight.dtype != torch.float32
 
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
         return finish(F.linear(x.to(self.weight.dtype), self.weight, self.bias).float(), gelu, residual)
@@ -50,6 +52,8 @@ class FloatLinear:
 
 class Int8Linear:
     """Symmetric int8 weights per output channel and activations per row, in the form whose kernel this CPU has."""
+
+    rounds = True
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None):
         """`weight` int8 [N, K], `scale` float32 [N], `bias` float32 [N]."""

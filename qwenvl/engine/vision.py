@@ -113,7 +113,7 @@ class VisionTower:
     @staticmethod
     def _rest_of_layer(block: Block, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Some rows x [n, D] and their queries through the layer, in place, over the keys and values of all rows."""
-        attended = full_attention(q, k, v)
+        attended = full_attention(q, k, v, exact=not block.qkv.rounds)
         for rows in _row_blocks(len(x)):
             y = block.proj(attended[rows], residual=x[rows])
             x[rows] = block.fc2(block.fc1(block.norm2(y), gelu=True), residual=y)

@@ -34,6 +34,11 @@ AVX2 = "-mavx2 -mfma -mf16c"
 AVX512 = AVX2 + " -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx512vnni -mprefer-vector-width=512"
 # file of code -> (macro that says it is there, its flags)
 SETS = {
+    "attention_avx2": ("QK_AVX2", AVX2),
+    "attention_avx512": ("QK_AVX512_VNNI", AVX512),
+    "attention_bf16": ("QK_AVX512_BF16", AVX512 + " -mavx512bf16"),
+    "decoder_avx2": ("QK_AVX2", AVX2),
+    "decoder_avx512": ("QK_AVX512_VNNI", AVX512),
     "linear_avx2": ("QK_AVX2", AVX2),
     "linear_avxvnni": ("QK_AVX_VNNI", AVX2 + " -mavxvnni"),
     "linear_avx512": ("QK_AVX512_VNNI", AVX512),

@@ -6,14 +6,14 @@ Never compiles: that is `qwenvl.kernels.build`, run by `make`.
 import ctypes
 import logging
 import os
-from ctypes import POINTER, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
 log = logging.getLogger(__name__)
 
 PATH = Path(__file__).resolve().parent / "_build" / "libqwenvl_kernels.so"
-INTERFACE = 1
+INTERFACE = 2
 # numbers as in src/cpu.h, best last
 SETS = ("plain", "avx2", "avx_vnni", "avx512_vnni")
 BFLOAT16_BIT = 4
@@ -29,10 +29,62 @@ class LinearTask(ctypes.Structure):
     ]  # fmt: skip
 
 
+class PagedTask(ctypes.Structure):
+    """`qk::Paged` of src/attention.h."""
+
+    _fields_ = [
+        ("q", c_void_p), ("q_row", c_int64), ("q_head", c_int64), ("keys", c_void_p), ("values", c_void_p),
+        ("head", c_int64), ("row", c_int64), ("bfloat16", c_int32), ("threads", c_int32), ("pages", c_void_p),
+        ("lengths", c_void_p), ("rows", c_void_p), ("out", c_void_p), ("B", c_int64), ("H", c_int64), ("G", c_int64),
+        ("D", c_int64),
+    ]  # fmt: skip
+
+
+class FullTask(ctypes.Structure):
+    """`qk::Full` of src/attention.h."""
+
+    _fields_ = [
+        ("q", c_void_p), ("k", c_void_p), ("v", c_void_p), ("q_row", c_int64), ("q_head", c_int64),
+        ("k_row", c_int64), ("k_head", c_int64), ("v_row", c_int64), ("v_head", c_int64), ("out", c_void_p),
+        ("T", c_int64), ("S", c_int64), ("H", c_int64), ("D", c_int64), ("threads", c_int32),
+    ]  # fmt: skip
+
+
+class RmsNormTask(ctypes.Structure):
+    """`qk::RmsNorm` of src/decoder.h."""
+
+    _fields_ = [
+        ("x", c_void_p), ("weight", c_void_p), ("out", c_void_p), ("M", c_int64), ("K", c_int64), ("eps", c_float),
+        ("threads", c_int32),
+    ]  # fmt: skip
+
+
+class SiluMulTask(ctypes.Structure):
+    """`qk::SiluMul` of src/decoder.h."""
+
+    _fields_ = [("gate_up", c_void_p), ("out", c_void_p), ("M", c_int64), ("I", c_int64), ("threads", c_int32)]
+
+
+class PlaceTask(ctypes.Structure):
+    """`qk::Place` of src/decoder.h."""
+
+    _fields_ = [
+        ("qkv", c_void_p), ("q_norm", c_void_p), ("k_norm", c_void_p), ("cos", c_void_p), ("sin", c_void_p),
+        ("slots", c_void_p), ("q", c_void_p), ("keys", c_void_p), ("values", c_void_p), ("head", c_int64),
+        ("M", c_int64), ("H", c_int64), ("G", c_int64), ("D", c_int64), ("eps", c_float), ("bfloat16", c_int32),
+        ("threads", c_int32),
+    ]  # fmt: skip
+
+
 SIGNATURES = {
+    "qk_rms_norm": (None, [c_int32, POINTER(RmsNormTask)]),
+    "qk_silu_mul": (None, [c_int32, POINTER(SiluMulTask)]),
+    "qk_place": (None, [c_int32, POINTER(PlaceTask)]),
     "qk_sets": (ctypes.c_uint32, []),
     "qk_pack": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int32]),
     "qk_linear": (c_int32, [c_int32, POINTER(LinearTask)]),
+    "qk_paged": (c_int32, [c_int32, POINTER(PagedTask)]),
+    "qk_full": (c_int32, [POINTER(FullTask)]),
 }
 
 
@@ -63,8 +115,8 @@ def supported() -> tuple[str, ...]:
 
 
 def has_bfloat16() -> bool:
-    """Whether attention may multiply in bfloat16."""
-    return bool(library() and library().qk_sets() >> BFLOAT16_BIT & 1)
+    """Whether attention may multiply in bfloat16: the CPU can, and no other instruction set was asked for."""
+    return current() == "avx512_vnni" and bool(library() and library().qk_sets() >> BFLOAT16_BIT & 1)
 
 
 @cache

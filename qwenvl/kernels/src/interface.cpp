@@ -1,37 +1,14 @@
 // The C functions that Python calls: the instruction set is looked up, scratch memory found, nothing computed.
-#include <cstdlib>
-#include <new>
-
+#include "attention.h"
 #include "cpu.h"
 #include "linear.h"
+#include "scratch.h"
 
 namespace {
 
-// Grows to what the largest product of a thread needs and stays: memory asked for anew at each call comes as pages
-// that the kernel has to clear first.
-class Buffer {
-public:
-    ~Buffer() { std::free(bytes_); }
-    void* at_least(std::size_t size) {
-        if (size <= size_) return bytes_;
-        std::free(bytes_);
-        size_ = (size + 4095) / 4096 * 4096;
-        bytes_ = std::aligned_alloc(4096, size_);
-        if (!bytes_) {
-            size_ = 0;
-            throw std::bad_alloc();
-        }
-        return bytes_;
-    }
+thread_local qk::Buffer buffer;
 
-private:
-    void* bytes_ = nullptr;
-    std::size_t size_ = 0;
-};
-
-thread_local Buffer buffer;
-
-uint32_t compiled_sets() {
+uint32_t find_sets() {
     uint32_t sets = 1u << qk::PLAIN;
 #ifdef QK_AVX2
     sets |= 1u << qk::AVX2;
@@ -45,7 +22,7 @@ uint32_t compiled_sets() {
 #ifdef QK_AVX512_BF16
     sets |= 1u << qk::AVX512_BF16;
 #endif
-    return sets;
+    return sets & qk::cpu_sets();
 }
 
 }  // namespace
@@ -55,10 +32,13 @@ uint32_t compiled_sets() {
 extern "C" {
 
 // Raised whenever a function here changes its meaning: an older library is then not used.
-QK_PUBLIC int32_t qk_interface() { return 1; }
+QK_PUBLIC int32_t qk_interface() { return 2; }
 
 // Bit s: Set s was compiled and this machine can run it.
-QK_PUBLIC uint32_t qk_sets() { return compiled_sets() & qk::cpu_sets(); }
+QK_PUBLIC uint32_t qk_sets() {
+    static const uint32_t sets = find_sets();  // asking a virtual CPU takes microseconds
+    return sets;
+}
 
 QK_PUBLIC void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads) {
     qk::pack_panels(weight, N, K, panels, threads);
@@ -84,6 +64,22 @@ QK_PUBLIC int32_t qk_linear(int32_t set, const qk::Linear* task) try {
 #endif
         default: qk::linear_plain(*task, scratch); return 0;
     }
+} catch (const std::bad_alloc&) {
+    return 1;
+}
+
+// 0, or 1 when memory ran out.
+QK_PUBLIC int32_t qk_paged(int32_t set, const qk::Paged* task) try {
+    qk::paged(set, *task, false);
+    return 0;
+} catch (const std::bad_alloc&) {
+    return 1;
+}
+
+// 0, or 1 when memory ran out. Only where qk_sets has AVX512_BF16.
+QK_PUBLIC int32_t qk_full(const qk::Full* task) try {
+    qk::full(*task);
+    return 0;
 } catch (const std::bad_alloc&) {
     return 1;
 }

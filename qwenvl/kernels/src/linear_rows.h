@@ -2,14 +2,10 @@
 // each of them compiles this text for itself, so everything here has internal linkage and needs no library header
 // whose functions a linker could swap for another set's.
 #pragma once
+#include "floats.h"
 #include "linear.h"
 
 namespace {
-
-union Word {
-    float f;
-    uint32_t u;
-};
 
 // Magnitude bits of floats order like the floats, and unlike float maxima they vectorise and keep NaN.
 inline float row_maximum(const float* x, int64_t K) {
@@ -39,27 +35,6 @@ inline void quantise_row(const float* x, int64_t K, int8_t* row, float* scale, i
     for (int64_t k = K; k < (K + 3) / 4 * 4; ++k) row[k] = 0;
     *scale = s;
     *sum = total;
-}
-
-// e^x for x <= 0 or small, to about 1e-7 relative: 2^n times a polynomial on [-ln2/2, ln2/2].
-inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    Word n;
-    n.f = x * 1.44269504f + 12582912.0f;
-    float whole = n.f - 12582912.0f;
-    float r = x - whole * 0.693359375f;
-    r = r + whole * 2.12194440e-4f;
-    float p = 1.3888889e-3f;
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    Word power;
-    power.u = (n.u + 127u) << 23;  // the magic number's own bits leave on the left
-    return p * power.f;
 }
 
 // x * (1 + tanh(u)) / 2 = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3)

@@ -1,0 +1,66 @@
+// What attention is asked to do. Knows addresses and strides, nothing of instruction sets or of models.
+//
+// Legend: H query heads, G key/value heads (H a multiple of G), D head width (a multiple of 32), B sequences,
+// S tokens of a sequence, T its query rows: the last T of the S.
+#pragma once
+#include <cstdint>
+
+namespace qk {
+
+constexpr int64_t PAGE = 64;         // tokens
+constexpr int64_t FEW_ROWS = 8;      // of a sequence: more are worth packing its keys for
+constexpr int64_t SPAN_KEYS = 256;   // keys of a span
+constexpr int64_t SPAN_ROWS = 32;    // query rows of a span at most, those of all heads that share keys
+constexpr int64_t MOST_WIDTH = 256;  // D
+constexpr float NOTHING = -3.0e38f;  // a maximum over no keys
+
+struct Paged {
+    const float* q;      // [all T, H, D]
+    int64_t q_row, q_head;  // strides in elements, as all strides here
+    const void* keys;    // [G, C, D]
+    const void* values;
+    int64_t head, row;   // strides of both
+    int32_t bfloat16;    // what keys and values are; else float32
+    int32_t threads;
+    const int32_t* const* pages;  // [B]: token j of a sequence lies in row pages[j / 64] * 64 + j % 64
+    const int64_t* lengths;       // [B]: S
+    const int64_t* rows;          // [B]: T
+    float* out;          // [all T, H, D], contiguous
+    int64_t B, H, G, D;
+};
+
+struct Full {
+    const float* q;  // [T, H, D]
+    const float* k;  // [S, H, D]
+    const float* v;
+    int64_t q_row, q_head, k_row, k_head, v_row, v_head;
+    float* out;      // [T, H, D], contiguous
+    int64_t T, S, H, D;
+    int32_t threads;
+};
+
+// One piece of work over the pages: some query rows of one sequence and kv head against one span of its keys.
+struct Span {
+    int64_t sequence, kv_head;
+    int64_t first_row, rows;     // of the sequence's T
+    int64_t out_row;             // of the first of them in q and out
+    int64_t first_key, keys;
+    float* partial;              // [rows * H / G][D + 2]: weighted sum of values, maximum, sum of weights
+    int64_t spans;               // how many the same rows have: their partials lie one behind the other
+};
+
+// Floats of one partial row.
+inline int64_t partial_row(int64_t D) { return D + 2; }
+
+// Everybody sees everybody. Only where AVX512_BF16 is there. Throws std::bad_alloc.
+void full(const Full& task);
+
+// Any number of rows over pages, in the instruction set `set`; many rows over bfloat16 keys may be multiplied in
+// bfloat16 where the CPU can. Throws std::bad_alloc.
+void paged(int32_t set, const Paged& task, bool products_in_bfloat16);
+
+void paged_rows_plain(const Paged& task, const Span* spans, int64_t count);
+void paged_rows_avx2(const Paged& task, const Span* spans, int64_t count);
+void paged_rows_avx512(const Paged& task, const Span* spans, int64_t count);
+
+}  // namespace qk

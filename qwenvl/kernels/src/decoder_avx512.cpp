@@ -1,0 +1,6 @@
+// What stands between the products of a decoder layer, with AVX512.
+#include "decoder_rows.h"
+
+void qk::rms_norm_avx512(const RmsNorm& task) { rms_norm_rows(task); }
+void qk::silu_mul_avx512(const SiluMul& task) { silu_mul_rows(task); }
+void qk::place_avx512(const Place& task) { place_rows(task); }

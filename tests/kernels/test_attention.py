@@ -1,0 +1,197 @@
+"""Attention against float64: pages in any order, any lengths, heads that share keys; the same row, the same bits."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from qwenvl import kernels
+from qwenvl.kernels import attention
+
+PAGE = attention.PAGE
+# relative error of a row: float32 all the way, or products of bfloat16
+FLOAT_ERROR, BFLOAT16_ERROR = 2e-6, 8e-3
+
+# lengths, rows: one token, page and span boundaries, few rows and many, several sequences
+BATCHES = [
+    ([1], [1]),
+    ([64], [1]),
+    ([65, 64, 1], [1, 1, 1]),
+    ([257, 256, 31], [1, 2, 8]),
+    ([8], [8]),
+    ([300], [300]),
+    ([700, 70, 130], [9, 70, 1]),
+]
+HEADS = [(2, 1, 32), (2, 2, 64), (1, 4, 128), (3, 3, 32), (2, 2, 128)]  # G, query heads for each, D
+
+
+class Case:
+    """Random queries over fragmented pages, and what float64 says about them."""
+
+    def __init__(self, lengths: list[int], rows: list[int], heads=(2, 2, 64), dtype=torch.bfloat16):
+        G, group, D = heads
+        make = torch.Generator().manual_seed(sum(lengths) * 31 + sum(rows))
+        counts = [-(-S // PAGE) for S in lengths]
+        order = torch.randperm(sum(counts) + 2, generator=make).int()
+        self.lengths, self.rows, self.pages = lengths, rows, list(order[: sum(counts)].split(counts))
+        room = (G, len(order) * PAGE, D)
+        self.keys, self.values = (torch.randn(room, generator=make).to(dtype) for _ in range(2))
+        self.q = torch.randn(sum(rows), G * group, D, generator=make)
+        self.starts = [sum(rows[:i]) for i in range(len(rows) + 1)]
+
+    def run(self) -> Tensor:
+        return attention.paged_attention(self.q, self.keys, self.values, self.pages, self.lengths, self.rows)
+
+    def run_part(self, i: int, first: int = 0, count: int | None = None) -> Tensor:
+        """Some rows of one sequence, alone."""
+        count = self.rows[i] - first if count is None else count
+        q = self.q[self.starts[i] + first :][:count]
+        length = self.lengths[i] - self.rows[i] + first + count
+        return attention.paged_attention(q, self.keys, self.values, [self.pages[i]], [length], [count])
+
+    def wanted(self) -> Tensor:
+        parts = []
+        for i, (table, S, T) in enumerate(zip(self.pages, self.lengths, self.rows, strict=True)):
+            slots = (table[:, None].long() * PAGE + torch.arange(PAGE)).flatten()[:S]
+            k, v = (t[:, slots].double() for t in (self.keys, self.values))
+            q = self.q[self.starts[i] : self.starts[i + 1]].double()
+            mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)
+            group = q.shape[1] // len(k)
+            k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+            parts.append(softmax_attention(q.transpose(0, 1), k, v, mask))
+        return torch.cat(parts)
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The definition: q [H, T, D], k and v [H, S, D] -> [T, H * D]."""
+    scores = q @ k.transpose(1, 2) / q.shape[2] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
+
+
+def error(got: Tensor, wanted: Tensor) -> float:
+    """The largest relative error of a row."""
+    return ((got - wanted).norm(dim=1) / wanted.norm(dim=1)).max().item()
+
+
+def rounds(case: Case) -> bool:
+    return attention.has_bfloat16() and case.keys.dtype == torch.bfloat16 and max(case.rows) > 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+def test_close_to_float64(isa, batch, heads, dtype):
+    case = Case(*batch, heads, dtype)
+    assert error(case.run(), case.wanted()) < (BFLOAT16_ERROR if rounds(case) else FLOAT_ERROR)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_sequence_is_the_same_in_any_batch(isa, dtype):
+    case = Case([300, 65, 700, 130], [1, 4, 40, 100], dtype=dtype)
+    together = case.run()
+    for i in range(4):
+        assert torch.equal(case.run_part(i), together[case.starts[i] : case.starts[i + 1]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_guessed_row_is_the_same_as_a_row_alone(isa, dtype):
+    """Up to eight rows at once, across a page and a span: a right guess changes no answer."""
+    case = Case([260], [8], dtype=dtype)
+    together = case.run()
+    for first in range(8):
+        assert torch.equal(case.run_part(0, first, 1), together[first : first + 1])
+
+
+def test_a_chunk_is_the_same_however_it_is_cut(isa):
+    case = Case([700], [500])
+    together = case.run()
+    cut = [case.run_part(0, 0, 100), case.run_part(0, 100, 391), case.run_part(0, 491, 9)]
+    assert torch.equal(torch.cat(cut), together)
+
+
+@pytest.mark.parametrize("batch", [([300, 65], [1, 4]), ([900, 40], [800, 30])], ids=str)
+def test_the_number_of_threads_changes_nothing(isa, batch):
+    case = Case(*batch)
+    wanted, before = case.run(), torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(case.run(), wanted)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [1, 30], ids=str)
+def test_what_lies_behind_a_sequence_is_never_seen(isa, rows):
+    """The rest of its last page may hold anything, and so may every other page."""
+    case = Case([100], [rows])
+    wanted = case.run()
+    own = case.pages[0].tolist()
+    for t in (case.keys, case.values):
+        kept = [t[:, page * PAGE : (page + 1) * PAGE].clone() for page in own]
+        t.fill_(torch.nan)
+        t[:, own[0] * PAGE : (own[0] + 1) * PAGE] = kept[0]
+        t[:, own[1] * PAGE : own[1] * PAGE + 100 - PAGE] = kept[1][:, : 100 - PAGE]
+    assert torch.equal(case.run(), wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 30], ids=str)
+def test_large_scores_do_not_overflow(isa, rows):
+    case = Case([200], [rows], dtype=torch.float32)
+    case.q *= 1000
+    assert error(case.run(), case.wanted()) < 1e-3
+
+
+def test_a_sequence_of_no_numbers_harms_no_other(isa):
+    case = Case([70, 90], [1, 20])
+    wanted = case.run()
+    case.q[0, 0, 0] = torch.nan
+    got = case.run()
+    assert not got[0, : case.q.shape[2]].isfinite().any() and torch.equal(got[1:], wanted[1:])
+
+
+def test_views_of_queries_and_of_a_store(isa):
+    case = Case([70, 90], [3, 20])
+    wanted = case.run()
+    case.q = torch.cat([case.q, case.q], 1)[:, : case.q.shape[1]]
+    case.keys, case.values = (torch.cat([t, t], 1)[:, : t.shape[1]] for t in (case.keys, case.values))
+    assert torch.equal(case.run(), wanted)
+
+
+def test_calls_that_make_no_sense_are_refused(isa):
+    case = Case([70], [3])
+    for lengths, rows in (([70], [4]), ([2], [3]), ([200], [3]), ([70, 70], [3])):
+        with pytest.raises(ValueError):
+            attention.paged_attention(case.q, case.keys, case.values, case.pages, lengths, rows)
+    assert not attention.serves_pages(case.q[:, :3], case.keys, case.values)
+    assert not attention.serves_pages(case.q[:, :, :20], case.keys[:, :, :20], case.values[:, :, :20])
+    assert not attention.serves_pages(case.q, case.keys.half(), case.values.half())
+
+
+needs_bfloat16 = pytest.mark.skipif(not attention.has_bfloat16(), reason="no bfloat16 products here")
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("shape", [(1, 1, 1, 32), (7, 65, 2, 64), (800, 1500, 2, 64), (33, 513, 3, 96)], ids=str)
+def test_full_attention_is_close_to_float64(shape):
+    T, S, H, D = shape
+    make = torch.Generator().manual_seed(T)
+    q, k, v = (torch.randn(n, H, D, generator=make) for n in (T, S, S))
+    got = attention.full_attention(q, k, v)
+    assert error(got, softmax_attention(*(t.double().transpose(0, 1) for t in (q, k, v)))) < BFLOAT16_ERROR
+
+
+@needs_bfloat16
+def test_full_attention_of_views_and_of_some_rows_is_the_same():
+    qkv = torch.randn(900, 3, 2, 64, generator=torch.Generator().manual_seed(2))
+    q, k, v = qkv.unbind(1)
+    whole = attention.full_attention(q, k, v)
+    assert torch.equal(attention.full_attention(*(t.contiguous() for t in (q, k, v))), whole)
+    assert torch.equal(attention.full_attention(q[5:50], k, v), whole[5:50])
+    assert torch.equal(attention.full_attention(q[890:], k, v), whole[890:])
+
+
+def test_other_sets_than_the_best_do_not_round(isa):
+    assert attention.has_bfloat16() <= (isa == "avx512_vnni")
+    assert not attention.has_bfloat16() or kernels.current() == "avx512_vnni"

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 
 from qwenvl import kernels
 from qwenvl.engine.kv import PAGE_TOKENS
+from qwenvl.engine.rope import rotate
 from qwenvl.kernels import attention as own
+from qwenvl.kernels import decoder
 
 FEW_ROWS = 8
 
@@ -64,6 +66,23 @@ def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, length
             out.append(causal_attention(q[start + first : start + first + step], k[:, :seen], v[:, :seen]))
         start += count
     return torch.cat(out)
+
+
+def place(qkv: Tensor, norms: tuple, angles: tuple[Tensor, Tensor], slots: Tensor, keys: Tensor,
+          values: Tensor) -> Tensor:  # fmt: skip
+    """Before attention: qkv [R, (H + 2 G) D] -> queries [R, H, D], normalised and rotated; keys and values are kept.
+
+    `norms` are those of queries and keys, `angles` cos and sin [R, D]; `slots` [R] say which rows of the store
+    `keys`, `values` [G, C, D] the rows' keys and values become.
+    """
+    G, _, D = keys.shape
+    if kernels.available() and decoder.serves_place(D, keys, values):
+        weights = norms[0].weight, norms[1].weight
+        return decoder.place(qkv, weights, norms[0].eps, angles, slots, keys, values)
+    q, k, v = qkv.view(len(qkv), -1, D).split((qkv.shape[1] // D - 2 * G, G, G), 1)
+    keys.index_copy_(1, slots, rotate(norms[1](k), *angles).transpose(0, 1).to(keys.dtype))
+    values.index_copy_(1, slots, v.transpose(0, 1).to(values.dtype))
+    return rotate(norms[0](q), *angles)
 
 
 def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:

@@ -46,11 +46,6 @@ class KVStore:
             self._copy_rows(shared.pages[whole], fresh[0], rest)
         return KV(self, old + fresh, length)
 
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put rows k, v [R, G, D] of any sequences where their `slots` say [R]."""
-        self.keys[layer].index_copy_(1, slots, k.transpose(0, 1).to(self.keys.dtype))
-        self.values[layer].index_copy_(1, slots, v.transpose(0, 1).to(self.values.dtype))
-
     def hold(self, kv: KV) -> KV:
         """The tokens of a sequence, for somebody else to keep; it must not write behind them any more."""
         pages = kv.pages[: pages_for(kv.length)]

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from qwenvl.engine.attention import paged_attention
+from qwenvl.engine.attention import paged_attention, place
 from qwenvl.engine.kv import KV
-from qwenvl.engine.linear import Linear
-from qwenvl.engine.rope import rotate, text_rope
+from qwenvl.engine.linear import Linear, rms_norm, silu_mul
+from qwenvl.engine.rope import text_rope
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,8 @@ class RMSNorm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+        """x [..., K], normalised over its last dimension."""
+        return rms_norm(x.reshape(-1, x.shape[-1]), self.weight, self.eps).view(x.shape)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ class TextModel:
         slots = torch.cat([rows.kv.slots(len(rows.x)) for rows in batch])
         for i, layer in enumerate(self.layers):
             x = layer.out(self._attend(i, layer, layer.norm1(x), angles, slots, batch), residual=x)
-            gate, up = layer.gate_up(layer.norm2(x)).chunk(2, -1)
-            x = layer.down(F.silu(gate) * up, residual=x)
+            x = layer.down(silu_mul(layer.gate_up(layer.norm2(x))), residual=x)
             x = _add_deepstack(x, i, batch)
         for rows in batch:
             rows.kv.advance(len(rows.x))
@@ -96,17 +95,12 @@ class TextModel:
         return self.head(hidden)
 
     def _attend(self, i: int, layer: Layer, x: Tensor, angles: tuple, slots: Tensor, batch: Sequence[Rows]) -> Tensor:
-        q, k, v = (
-            layer.qkv(x)
-            .view(len(x), self.heads + 2 * self.kv_heads, self.head_dim)
-            .split((self.heads, self.kv_heads, self.kv_heads), 1)
-        )
-        q, k = rotate(layer.q_norm(q), *angles), rotate(layer.k_norm(k), *angles)
         store = batch[0].kv.store
-        store.write(i, slots, k, v)
+        keys, values = store.keys[i], store.values[i]
+        q = place(layer.qkv(x), (layer.q_norm, layer.k_norm), angles, slots, keys, values)
         counts = [len(rows.x) for rows in batch]
         lengths = [rows.kv.length + count for rows, count in zip(batch, counts, strict=True)]
-        return paged_attention(q, store.keys[i], store.values[i], [rows.kv.table for rows in batch], lengths, counts)
+        return paged_attention(q, keys, values, [rows.kv.table for rows in batch], lengths, counts)
 
 
 def _add_deepstack(x: Tensor, layer: int, batch: Sequence[Rows]) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qwenvl import kernels
+from qwenvl.kernels import decoder
 from qwenvl.kernels import panels as own
 
 
@@ -138,6 +139,21 @@ def finish(y: Tensor, gelu: bool, residual: Tensor | None) -> Tensor:
     """What a product may be asked to do behind itself, by stock operators."""
     y = F.gelu(y, approximate="tanh") if gelu else y
     return y if residual is None else y.add_(residual)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Float32 rows [M, K] over their root mean square, times weight [K]: what stands before most products."""
+    if kernels.available():
+        return decoder.rms_norm(x, weight, eps)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """[M, 2 I] -> [M, I]: silu of the first half times the second."""
+    if kernels.available():
+        return decoder.silu_mul(gate_up)
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
 
 
 def int8_form() -> str:

@@ -17,7 +17,8 @@ def write(kv, tokens: int, mark: float) -> None:
     """So many rows of one value."""
     rows = torch.full((tokens, HEADS, WIDTH), mark)
     for layer in range(LAYERS):
-        kv.store.write(layer, kv.slots(tokens), rows + layer, -rows - layer)
+        kv.store.keys[layer][:, kv.slots(tokens)] = (rows + layer).transpose(0, 1)
+        kv.store.values[layer][:, kv.slots(tokens)] = -(rows + layer).transpose(0, 1)
     kv.advance(tokens)
 
 

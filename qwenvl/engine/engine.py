@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from qwenvl.cache import ByteLRU
+from qwenvl.engine.attention import kernel_names
 from qwenvl.engine.detokenizer import Detokenizer
 from qwenvl.engine.fidelity import summary
 from qwenvl.engine.kv import KVStore
 from qwenvl.engine.language import Rows
+from qwenvl.engine.linear import kernel_name
 from qwenvl.engine.model import Model
 from qwenvl.engine.prefix import PrefixCache
 from qwenvl.engine.reading import Reader
@@ -61,6 +63,7 @@ class Engine:
             "quantization": self.model.quantization,
             "threads": torch.get_num_threads(),
             "demo": self.model.demo,
+            "kernels": {"int8": kernel_name(), **kernel_names()},
             "fidelity": summary(self.model.fidelity),
             "feature_cache": dataclasses.asdict(self.features.stats()),
             "prefix_cache": dataclasses.asdict(self.prefixes.stats()),

@@ -9,6 +9,7 @@ import torch
 
 from qwenvl import kernels
 from qwenvl.config import Settings
+from qwenvl.engine.attention import kernel_names
 from qwenvl.engine.builder import Builder
 from qwenvl.engine.calibration import QUESTION, calibration_picture
 from qwenvl.engine.checkpoint import Checkpoint
@@ -16,7 +17,7 @@ from qwenvl.engine.detokenizer import TokenBytes
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.fidelity import LayerFidelity, Probe, settled
 from qwenvl.engine.hub import Report, Source, cache_folder, find_model
-from qwenvl.engine.linear import int8_available, int8_form
+from qwenvl.engine.linear import int8_available, int8_form, kernel_name
 from qwenvl.engine.model import Model
 from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.quantized import open_saved, open_writer, version_of
@@ -74,8 +75,9 @@ def load_model(source: Source, quantization: str, skip: str, report: Report, *,
     else:
         model = _model(source, Builder(checkpoint, quantization, skip, report))
     log.info(
-        "loaded %s as %s in %.1f s with %d threads",
+        "loaded %s as %s in %.1f s with %d threads; kernels: int8 %s, attention %s",
         source.name, quantization, time.monotonic() - started, torch.get_num_threads(),
+        kernel_name(), ", ".join(kernel_names().values()),
     )  # fmt: skip
     return model
 

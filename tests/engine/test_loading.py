@@ -21,6 +21,7 @@ def test_every_quantization_answers(folder, quantization):
     assert ask(engine, noise(300, 200))
     info = engine.info()
     assert info["quantization"] == quantization and info["threads"] == 1 and info["model"] == folder.name
+    assert set(info["kernels"]) == {"int8", "vision_attention", "text_attention"}
 
 
 def first_logits(engine: Engine) -> torch.Tensor:

@@ -1,0 +1,22 @@
+"""The engine's laws hold over every set of kernels that this CPU has, and over torch's own operators."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qwenvl import kernels
+
+ROOT = Path(__file__).resolve().parents[2]
+LAWS = [f"tests/engine/test_{name}.py" for name in ("engine", "prefix", "speculation")]
+# the best one is what all other tests run on, and plain C++ is compared with each set by itself: slow, and the same
+OTHERS = [isa for isa in (*kernels.supported()[1:-1], "stock") if isa != kernels.current()]
+
+
+@pytest.mark.parametrize("isa", OTHERS)
+def test_laws(isa):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *LAWS]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "QWENVL_ISA": isa}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]

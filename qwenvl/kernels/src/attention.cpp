@@ -24,32 +24,67 @@ void add_spans(const qk::Paged& task, int64_t sequence, int64_t first_row, int64
 }
 
 #ifdef QK_AVX512_BF16
-// All jobs of one sequence.
-void add_jobs(const qk::Paged& task, int64_t sequence, int64_t out_row, std::vector<qk::Job>& jobs) {
-    const int64_t T = task.rows[sequence], before = task.lengths[sequence] - T, group = task.H / task.G, D = task.D;
-    const auto* keys = static_cast<const uint16_t*>(task.keys);
-    const auto* values = static_cast<const uint16_t*>(task.values);
-    const int64_t most = qk::JOB_ROWS / group;
-    for (int64_t first = 0; first < T; first += most)
-        for (int64_t g = 0; g < task.G; ++g) {
-            const int64_t tokens = T - first < most ? T - first : most, row = out_row + first;
-            qk::Job job{};
-            job.q = task.q + row * task.q_row + g * group * task.q_head;
-            job.q_row = task.q_row, job.q_head = task.q_head, job.group = group, job.rows = tokens * group;
-            job.keys = keys + g * task.head, job.values = values + g * task.head;
-            job.k_row = job.v_row = task.row;
-            job.pages = task.pages[sequence];
-            job.bfloat16 = job.causal = true;
-            job.visible = before + first + 1, job.seen = before + first + tokens;
-            job.out = task.out + (row * task.H + g * group) * D, job.out_row = task.H * D, job.D = D;
-            jobs.push_back(job);
-        }
+// What is common to all jobs of one head of keys of one sequence: `rows` rows from `first` on.
+qk::Job job_of(const qk::Paged& task, int64_t sequence, int64_t out_row, int64_t first, int64_t rows, int64_t g) {
+    const int64_t group = task.H / task.G, row = out_row + first;
+    qk::Job job{};
+    job.q = task.q + row * task.q_row + g * group * task.q_head;
+    job.q_row = task.q_row, job.q_head = task.q_head, job.group = group, job.rows = rows * group;
+    job.keys = static_cast<const uint16_t*>(task.keys) + g * task.head;
+    job.values = static_cast<const uint16_t*>(task.values) + g * task.head;
+    job.k_row = job.v_row = task.row;
+    job.pages = task.pages[sequence];
+    job.bfloat16 = job.causal = true;
+    job.visible = task.lengths[sequence] - task.rows[sequence] + first + 1;
+    job.block = qk::PAGED_BLOCK, job.last_key = job.visible + rows - 1;
+    job.out = task.out + (row * task.H + g * group) * task.D, job.out_row = task.H * task.D, job.D = task.D;
+    return job;
 }
 
-void run(const std::vector<qk::Job>& jobs, int32_t threads) {
+// A job's keys block by block, each in a job of its own.
+void split(const qk::Job& whole, std::vector<qk::Job>& jobs) {
+    const int64_t parts = (whole.last_key + whole.block - 1) / whole.block;
+    for (int64_t part = 0; part < parts; ++part) {
+        qk::Job job = whole;
+        job.first_key = part * job.block, job.parts = parts;
+        if (part + 1 < parts) job.last_key = job.first_key + job.block;
+        jobs.push_back(job);
+    }
+}
+
+void run(std::vector<qk::Job>& jobs, int64_t D, int32_t threads, bool in_parts) {
     if (jobs.empty()) return;
-    auto* rooms = static_cast<char*>(buffer.at_least(static_cast<std::size_t>(qk::room_bytes(jobs[0].D) * threads)));
-    qk::run_jobs(jobs.data(), static_cast<int64_t>(jobs.size()), threads, rooms);
+    const int64_t rooms = qk::room_bytes(D) * threads;
+    int64_t floats = 0;
+    for (const qk::Job& job : jobs) floats += in_parts ? job.rows * qk::partial_row(D) : 0;
+    auto* memory = static_cast<char*>(buffer.at_least(static_cast<std::size_t>(rooms + floats * 4)));
+    auto* partial = reinterpret_cast<float*>(memory + rooms);
+    for (qk::Job& job : jobs) {
+        if (!in_parts) break;
+        job.partial = partial;
+        partial += job.rows * qk::partial_row(D);
+    }
+    qk::run_jobs(jobs.data(), static_cast<int64_t>(jobs.size()), threads, memory);
+}
+
+void paged_in_bfloat16(const qk::Paged& task) {
+    std::vector<qk::Job> jobs;
+    const int64_t most = qk::job_rows(task.D) / (task.H / task.G);
+    int64_t out_row = 0;
+    for (int64_t b = 0; b < task.B; out_row += task.rows[b], ++b)
+        for (int64_t first = 0; first < task.rows[b]; first += most)
+            for (int64_t g = 0; g < task.G; ++g) {
+                const int64_t left = task.rows[b] - first;
+                jobs.push_back(job_of(task, b, out_row, first, left < most ? left : most, g));
+            }
+    // too few to keep every thread busy to the end: their keys are shared, with the same bits
+    const bool in_parts = static_cast<int64_t>(jobs.size()) < 4 * task.threads;
+    if (in_parts) {
+        std::vector<qk::Job> parts;
+        for (const qk::Job& job : jobs) split(job, parts);
+        jobs.swap(parts);
+    }
+    run(jobs, task.D, task.threads, in_parts);
 }
 #endif
 
@@ -78,44 +113,39 @@ void run(int32_t set, const qk::Paged& task, std::vector<qk::Span>& spans) {
 }  // namespace
 
 void qk::paged(int32_t set, const Paged& task, bool products_in_bfloat16) {
+#ifdef QK_AVX512_BF16
+    if (products_in_bfloat16 && task.bfloat16) return paged_in_bfloat16(task);
+#else
+    (void)products_in_bfloat16;
+#endif
     std::vector<Span> spans;
-    std::vector<Job> jobs;
     const int64_t most = SPAN_ROWS / (task.H / task.G);
     int64_t out_row = 0;
-    for (int64_t b = 0; b < task.B; ++b) {
-        const int64_t T = task.rows[b];
-        if (T > FEW_ROWS && products_in_bfloat16 && task.bfloat16) {
-#ifdef QK_AVX512_BF16
-            add_jobs(task, b, out_row, jobs);
-#endif
-        } else {
-            for (int64_t row = 0; row < T; row += most)
-                add_spans(task, b, row, T - row < most ? T - row : most, out_row + row, spans);
+    for (int64_t b = 0; b < task.B; out_row += task.rows[b], ++b)
+        for (int64_t row = 0; row < task.rows[b]; row += most) {
+            const int64_t left = task.rows[b] - row;
+            add_spans(task, b, row, left < most ? left : most, out_row + row, spans);
         }
-        out_row += T;
-    }
     if (!spans.empty()) run(set, task, spans);
-#ifdef QK_AVX512_BF16
-    run(jobs, task.threads);
-#endif
 }
 
 void qk::full(const Full& task) {
 #ifdef QK_AVX512_BF16
     std::vector<Job> jobs;
+    const int64_t most = job_rows(task.D);
     for (int64_t h = 0; h < task.H; ++h)
-        for (int64_t first = 0; first < task.T; first += JOB_ROWS) {
+        for (int64_t first = 0; first < task.T; first += most) {
             Job job{};
             job.q = task.q + first * task.q_row + h * task.q_head;
             job.q_row = task.q_row, job.group = 1;
-            job.rows = task.T - first < JOB_ROWS ? task.T - first : JOB_ROWS;
+            job.rows = task.T - first < most ? task.T - first : most;
             job.keys = task.k + h * task.k_head, job.values = task.v + h * task.v_head;
             job.k_row = task.k_row, job.v_row = task.v_row;
-            job.seen = task.S;
+            job.block = FULL_BLOCK, job.last_key = task.S;
             job.out = task.out + (first * task.H + h) * task.D, job.out_row = task.H * task.D, job.D = task.D;
             jobs.push_back(job);
         }
-    run(jobs, task.threads);
+    run(jobs, task.D, task.threads, false);
 #else
     (void)task;
 #endif

@@ -8,7 +8,6 @@
 namespace qk {
 
 constexpr int64_t PAGE = 64;         // tokens
-constexpr int64_t FEW_ROWS = 8;      // of a sequence: more are worth packing its keys for
 constexpr int64_t SPAN_KEYS = 256;   // keys of a span
 constexpr int64_t SPAN_ROWS = 32;    // query rows of a span at most, those of all heads that share keys
 constexpr int64_t MOST_WIDTH = 256;  // D
@@ -45,12 +44,12 @@ struct Span {
     int64_t first_row, rows;     // of the sequence's T
     int64_t out_row;             // of the first of them in q and out
     int64_t first_key, keys;
-    float* partial;              // [rows * H / G][D + 2]: weighted sum of values, maximum, sum of weights
+    float* partial;              // [rows * H / G][D + 16]: weighted sum of values, maximum, sum of weights
     int64_t spans;               // how many the same rows have: their partials lie one behind the other
 };
 
-// Floats of one partial row.
-inline int64_t partial_row(int64_t D) { return D + 2; }
+// Floats of one partial row: whole cache lines.
+inline int64_t partial_row(int64_t D) { return D + 16; }
 
 // Everybody sees everybody. Only where AVX512_BF16 is there. Throws std::bad_alloc.
 void full(const Full& task);

@@ -1,4 +1,4 @@
-// What attention of many rows in bfloat16 is asked to do. Knows addresses and strides.
+// What attention in bfloat16 is asked to do. Knows addresses and strides.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,11 @@
 
 namespace qk {
 
-constexpr int64_t JOB_ROWS = 768;  // query rows of a job at most, those of all heads that share keys
+// Keys whose weights are found under one maximum. The cuts are part of a row's bits, so each use has its own: few
+// rows have to be shared among threads, pictures have rows enough.
+constexpr int64_t PAGED_BLOCK = 256, FULL_BLOCK = 512;
+// Of one job: what keeps its queries and sums in the L2 cache.
+inline int64_t job_rows(int64_t D) { return 98304 / D; }
 
 // Rows of one head (or of the heads that share keys: row r is token r / group, head r % group) against its keys.
 struct Job {
@@ -19,7 +23,10 @@ struct Job {
     bool bfloat16;         // what keys and values are; else float32
     bool causal;           // then row r sees `visible` + r / group keys, else all
     int64_t visible;
-    int64_t seen;          // keys that the last row sees
+    int64_t block;
+    int64_t first_key, last_key;  // of this job, from a block's first on
+    float* partial;        // or null: then the job has all keys, and its result goes to `out`
+    int64_t parts;         // jobs with the same rows, their partials behind each other; the first one has first_key 0
     float* out;
     int64_t out_row;       // head after head, D apart
     int64_t D;

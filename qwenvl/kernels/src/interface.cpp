@@ -70,7 +70,7 @@ QK_PUBLIC int32_t qk_linear(int32_t set, const qk::Linear* task) try {
 
 // 0, or 1 when memory ran out.
 QK_PUBLIC int32_t qk_paged(int32_t set, const qk::Paged* task) try {
-    qk::paged(set, *task, false);
+    qk::paged(set, *task, set == qk::AVX512_VNNI && (qk_sets() >> qk::AVX512_BF16 & 1));
     return 0;
 } catch (const std::bad_alloc&) {
     return 1;

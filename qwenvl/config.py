@@ -76,7 +76,13 @@ class Settings:
     )
     upload_ttl_s: int = setting(3600, "seconds an uploaded picture is kept after its last use", least=1)
     queue_size: int = setting(32, "questions that may wait; more get `queue_full`", least=1)
+    client_questions: int = setting(32, "questions a client (key, else address) may have open; 0 = any number", least=0)
+    client_requests_per_minute: int = setting(3000, "requests a client may send in a minute; 0 = any number", least=0)
     answer_timeout_s: int = setting(600, "seconds one answer may take, waiting included", least=1)
+    stall_timeout_s: int = setting(
+        300, "seconds after which a slice of work that does not end is given up and the engine replaced; 0 = never",
+        least=0,
+    )  # fmt: skip
     api_keys: str = setting("", "comma-separated keys; every request must bring one; empty = open", secret=True)
     api_keys_file: str = setting("", "file with more keys, one a line; `#` begins a comment")
     proxies: int = setting(0, "proxies in front whose `X-Forwarded-For`, `-Proto` and `-Host` are believed", least=0)

@@ -4,6 +4,7 @@ Knows nothing of Flask, and of the engine only the loader it is given. Opening p
 any thread; everything else returns at once.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,15 @@ from qwenvl.config import Settings
 from qwenvl.errors import InvalidRequest, MissingImage, Unauthorized
 from qwenvl.images import Picture, read_picture
 from qwenvl.keys import Keys
-from qwenvl.messages import DEFAULT_QUESTION, Message, Options, Question
-from qwenvl.scheduler import Scheduler
-from qwenvl.tickets import Ticket
+from qwenvl.limits import Pace, client_of
+from qwenvl.messages import DEFAULT_QUESTION, Failed, Finished, Message, Options, Question
+from qwenvl.metrics import Metrics
+from qwenvl.scheduler import ANYBODY, Scheduler
+from qwenvl.tickets import Asker, Ticket
 from qwenvl.uploads import Upload, UploadStore
+from qwenvl.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,28 @@ class Service:
         self.settings = settings
         self._keys = Keys.from_settings(settings)
         self._uploads = UploadStore(settings.upload_store_bytes, settings.upload_ttl_s)
-        self._scheduler = Scheduler(load, queue_size=settings.queue_size, answer_timeout_s=settings.answer_timeout_s)
+        self._load = load
+        self._pace = Pace(settings.client_requests_per_minute)
+        self._watchdog = Watchdog(self._make_scheduler, settings.stall_timeout_s)
+        self.metrics = Metrics(self._facts)
 
     def start(self) -> None:
         """Start the engine thread, which loads the model first."""
-        self._scheduler.start()
+        self._watchdog.start()
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        return self._watchdog.scheduler
+
+    def _make_scheduler(self) -> Scheduler:
+        settings = self.settings
+        return Scheduler(
+            self._load,
+            queue_size=settings.queue_size,
+            answer_timeout_s=settings.answer_timeout_s,
+            client_questions=settings.client_questions,
+            ended=self._note_end,
+        )
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """(ready, what `/health` says)."""
@@ -54,16 +77,51 @@ class Service:
         queue = {"waiting": waiting, "running": running, "size": self.settings.queue_size}
         return True, {"status": "ready", **scheduler.info, "queue": queue, "uploads": len(self._uploads)}
 
+    def _facts(self) -> dict[str, Any]:
+        """The present state, for metrics."""
+        scheduler = self._scheduler
+        waiting, running = scheduler.counts
+        return {
+            "ready": scheduler.ready,
+            "waiting": waiting,
+            "running": running,
+            "uploads": len(self._uploads),
+            "engine_restarts": self._watchdog.restarts,
+            "info": scheduler.info,
+        }
+
+    def _note_end(self, ticket: Ticket, message: Finished | Failed) -> None:
+        """Count and log how a question ended: how long, how much and for whom, never what about."""
+        asker, pictures = ticket.asker, len(ticket.question.pictures)
+        if isinstance(message, Failed):
+            self.metrics.failed(message.error.code)
+            log.warning(
+                "question id=%s client=%s outcome=%s pictures=%d total_s=%.2f",
+                asker.request_id, asker.client, message.error.code, pictures, time.monotonic() - ticket.asked_at,
+            )  # fmt: skip
+            return
+        answer = message.answer
+        self.metrics.answered(answer)
+        log.info(
+            "question id=%s client=%s outcome=%s pictures=%d tokens=%d queue_s=%.2f first_token_s=%.2f total_s=%.2f",
+            asker.request_id, asker.client, answer.finish_reason, pictures, answer.usage.completion_tokens,
+            answer.timings.queue_s, answer.timings.first_token_s, answer.timings.total_s,
+        )  # fmt: skip
+
     # Access
 
     def client(self, key: Any, address: str | None) -> str:
         """The name of whoever asks, for limits and logs: their key's number, else the address; raise `Unauthorized`."""
         if not self._keys.needed:
-            return address or "unknown"
+            return client_of(address)
         name = self._keys.holder(key)
         if name is None:
             raise Unauthorized("This server needs a key. Send it as `Authorization: Bearer YOUR_KEY`.")
         return name
+
+    def count_request(self, client: str) -> None:
+        """Note that a client wants something done; raise `RateLimited` when it has wanted too much lately."""
+        self._pace.count(client)
 
     # Pictures
 
@@ -104,9 +162,9 @@ class Service:
 
     # Questions
 
-    def check_open(self) -> None:
-        """Raise `Loading` or `QueueFull` before anybody spends work on a question that cannot be taken."""
-        self._scheduler.check_open()
+    def check_open(self, client: str) -> None:
+        """Raise `Loading`, `QueueFull` or `RateLimited` before work is spent on a question that cannot be taken."""
+        self._scheduler.check_open(client)
 
     def options(self, *, detail: Any = None, max_new_tokens: Any = None, temperature: Any = None) -> Options:
         """Checked options, of any transport's types; raise `InvalidRequest`."""
@@ -129,13 +187,14 @@ class Service:
         if count > most:
             raise InvalidRequest(f"{count} pictures in one question; at most {most} are accepted.")
 
-    def ask(self, question: Question, deliver: Callable[[Message], None]) -> Ticket:
-        """Queue a question; raise `Loading` or `QueueFull`. `deliver` is called on the engine thread."""
-        return self._scheduler.submit(question, deliver)
+    def ask(self, question: Question, deliver: Callable[[Message], None], asker: Asker = ANYBODY) -> Ticket:
+        """Queue a question; raise `Loading`, `QueueFull` or `RateLimited`. `deliver` is called on the engine thread."""
+        return self._scheduler.submit(question, deliver, asker)
 
     def shutdown(self, grace_s: float) -> None:
         """Let running answers finish for `grace_s`, then end them with an error; return when all have ended."""
-        self._scheduler.stop(grace_s)
+        scheduler = self._watchdog.close()
+        scheduler.stop(grace_s)
         give_up_at = time.monotonic() + grace_s + 5.0
-        while not self._scheduler.stopped and time.monotonic() < give_up_at:
+        while not scheduler.stopped and time.monotonic() < give_up_at:
             time.sleep(0.02)  # looked up here, so that gevent's cooperative sleep is used under gevent

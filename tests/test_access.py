@@ -14,7 +14,7 @@ from tests.fake_engine import FakeEngine
 from tests.test_web import assert_error, form
 
 KEY, OTHER = "first-key-0123456789", "second-key-012345678"
-PROTECTED = [("POST", "/upload"), ("POST", "/images"), ("DELETE", "/images/x")]
+PROTECTED = [("GET", "/metrics"), ("POST", "/upload"), ("POST", "/images"), ("DELETE", "/images/x")]
 
 
 @pytest.fixture

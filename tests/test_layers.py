@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
     "joins": {"app", "qwenvl.__main__"},
     "web": {"qwenvl.web"},
-    "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.keys", "qwenvl.tickets",
-                "qwenvl.uploads"},
+    "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.keys", "qwenvl.limits",
+                "qwenvl.line", "qwenvl.tickets", "qwenvl.uploads", "qwenvl.watchdog"},
     "engine": {"qwenvl.engine", "qwenvl.kernels"},
     "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.metrics",
                "qwenvl.native", "qwenvl"},

@@ -251,7 +251,7 @@ def test_a_service_that_is_full_says_so_before_pictures_are_opened(make_service)
     for _ in range(2):
         service.ask(service.question([], "forever"), Listener())
     with pytest.raises(QueueFull):
-        service.check_open()
+        service.check_open("anybody")
 
 
 def test_shutdown_returns_when_everybody_has_an_end(make_service):

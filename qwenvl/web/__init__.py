@@ -33,7 +33,7 @@ def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> F
     web = Web(service, Bridge(), Workshop())
     app.extensions["qwenvl"] = web
     _configure(app, service)
-    guard.protect(app, _origins(service))
+    guard.protect(app, _origins(service), service.metrics.rejected)
     access.control(app, service)
     Compress(app)  # by content type, so event streams are left alone
     app.register_blueprint(routes.bp)

@@ -19,7 +19,7 @@ OPEN_ENDPOINTS = ("http.page", "http.health", "static")
 
 
 def control(app: Flask, service: Service) -> None:
-    """Ask every request who it comes from, and leave the answer in `g.client`."""
+    """Ask every request who it comes from, leave the answer in `g.client`, and count what costs work."""
 
     @app.before_request
     def identify():
@@ -27,6 +27,8 @@ def control(app: Flask, service: Service) -> None:
         if request.endpoint in (None, *OPEN_ENDPOINTS) or request.method == "OPTIONS":
             return
         g.client = service.client(bearer(request.headers), request.remote_addr)
+        if request.method == "POST":
+            service.count_request(g.client)
 
     @app.after_request
     def name_the_scheme(response: Response) -> Response:

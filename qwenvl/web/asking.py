@@ -45,10 +45,10 @@ class Prepared:
     image_ids: tuple[str, ...]
 
 
-def prepare(web: Web, fields: Fields) -> Prepared:
+def prepare(web: Web, fields: Fields, client: str) -> Prepared:
     """Check a question and open its pictures; raise the error that says what is wrong with it."""
     service = web.service
-    service.check_open()
+    service.check_open(client)
     service.check_picture_count(len(fields.images) + len(fields.image_ids))
     options = service.options(
         detail=fields.detail, max_new_tokens=fields.max_new_tokens, temperature=fields.temperature

@@ -6,7 +6,9 @@ needed it also sends `auth: {api_key}`.
 """
 
 import logging
+import re
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 from flask import request
@@ -14,6 +16,7 @@ from flask_socketio import SocketIO
 
 from qwenvl.errors import ImageFileTooLarge, Internal, InvalidRequest, QwenVLError
 from qwenvl.messages import Failed, Finished
+from qwenvl.tickets import Asker
 from qwenvl.web.access import greet
 from qwenvl.web.asking import Fields, Web, prepare
 from qwenvl.web.kept import KeptAnswer, KeptAnswers
@@ -26,13 +29,21 @@ MAX_SOCKET_IMAGE_BYTES = 1_000_000  # larger ones go by HTTP, where they do not 
 MAX_ID_CHARS = 128
 
 
+@dataclass(frozen=True)
+class Page:
+    """Who is behind a connection: the page's own secret, by which it finds its answers, and the client it counts as."""
+
+    key: str
+    client: str
+
+
 class Events:
     """The handlers, and which page is behind which connection."""
 
     def __init__(self, socketio: SocketIO, web: Web, resume_grace_s: float):
         self._socketio = socketio
         self._web = web
-        self._pages: dict[str, str] = {}
+        self._pages: dict[str, Page] = {}
         self._kept = KeptAnswers(self._send, resume_grace_s)
         for name in ("connect", "disconnect", "ask_question", "stop", "resume"):
             socketio.on_event(name, getattr(self, f"on_{name}"))
@@ -40,11 +51,11 @@ class Events:
 
     def on_connect(self, auth: Any = None) -> None:
         """Sent by Socket.IO when a page opens, and again after a lost connection."""
-        greet(self._web.service, auth)
+        client = greet(self._web.service, auth)
         client_id = auth.get("client_id") if isinstance(auth, dict) else None
         if not isinstance(client_id, str) or not 8 <= len(client_id) <= MAX_ID_CHARS:
             client_id = secrets.token_urlsafe(18)  # nobody can resume under it
-        self._pages[request.sid] = client_id
+        self._pages[request.sid] = Page(client_id, client)
 
     def on_disconnect(self, reason: str = "") -> None:
         """Sent by Socket.IO when a page leaves (for good) or its connection is lost (it may come back)."""
@@ -54,16 +65,17 @@ class Events:
     def on_ask_question(self, *args: Any) -> None:
         """Sent by the page for every question. Ends with one `answer_done` or `answer_error`."""
         data = _object(args)
-        page_key = self._pages[request.sid]
-        kept = self._kept.open(page_key, _request_id(data), request.sid)
+        page = self._pages[request.sid]
+        self._web.service.count_request(page.client)
+        kept = self._kept.open(page.key, _request_id(data), request.sid)
         try:
-            self._answer(kept, data)
+            self._answer(kept, data, page.client)
         finally:
-            self._kept.close(page_key, kept)
+            self._kept.close(page.key, kept)
 
     def on_stop(self, *args: Any) -> None:
         """Sent by the page's stop button. The answer ends with the text so far; unknown ones have ended already."""
-        kept = self._kept.find(self._pages[request.sid], _request_id(_object(args)))
+        kept = self._kept.find(self._pages[request.sid].key, _request_id(_object(args)))
         if kept is not None:
             kept.stop()
 
@@ -73,19 +85,20 @@ class Events:
         from_index = data.get("from_index", 0)
         if isinstance(from_index, bool) or not isinstance(from_index, int) or from_index < 0:
             raise InvalidRequest("from_index must be a whole number, 0 or more.")
-        kept = self._kept.find(self._pages[request.sid], _request_id(data))
+        kept = self._kept.find(self._pages[request.sid].key, _request_id(data))
         if kept is None:
             raise InvalidRequest("This answer is not kept (any more). Ask again.")
         kept.attach(request.sid, from_index)
 
-    def _answer(self, kept: KeptAnswer, data: dict[str, Any]) -> None:
+    def _answer(self, kept: KeptAnswer, data: dict[str, Any], client: str) -> None:
         mailbox = Mailbox(self._web.bridge)
         try:
-            prepared = prepare(self._web, _fields(data))
+            prepared = prepare(self._web, _fields(data), client)
             kept.image_ids = prepared.image_ids
-            kept.run_as(self._web.service.ask(prepared.question, mailbox.put))
+            asker = Asker(client, _name_for_log(kept.request_id))
+            kept.run_as(self._web.service.ask(prepared.question, mailbox.put, asker))
         except Exception as error:
-            kept.accept(Failed(_known(error)))
+            kept.accept(Failed(self._reject(error)))
             return
         message = None
         while not isinstance(message, (Finished, Failed)):
@@ -97,7 +110,12 @@ class Events:
         args = request.event["args"]
         request_id = args[0].get("request_id") if args and isinstance(args[0], dict) else None
         request_id = request_id if isinstance(request_id, str) else None
-        self._send("answer_error", {"request_id": request_id, **error_fields(_known(error))}, request.sid)
+        self._send("answer_error", {"request_id": request_id, **error_fields(self._reject(error))}, request.sid)
+
+    def _reject(self, error: Exception) -> QwenVLError:
+        error = _known(error)
+        self._web.service.metrics.rejected(error.code)
+        return error
 
     def _send(self, event: str, fields: dict[str, Any], sid: str) -> None:
         self._socketio.emit(event, fields, to=sid)
@@ -108,6 +126,11 @@ def _known(error: Exception) -> QwenVLError:
         return error
     log.error("A socket handler failed.", exc_info=error)
     return Internal("Something went wrong on the server. Try again; its log says more.")
+
+
+def _name_for_log(request_id: str) -> str:
+    """The page chose it, so it may hold anything, line breaks too."""
+    return request_id if re.fullmatch(r"[\w.:-]+", request_id, re.ASCII) else "unprintable"
 
 
 def _object(args: tuple) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import io
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import gevent
@@ -75,8 +75,8 @@ def _host_and_port(url: str) -> tuple[str, int] | None:
     return (parts.hostname, port) if parts.hostname and port else None
 
 
-def protect(app: Flask, allowed_origins: tuple[str, ...]) -> None:
-    """Install the guards on an application."""
+def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[str], None]) -> None:
+    """Install the guards on an application. `rejected(code)` hears of every request that was refused."""
     app.request_class = BoundedRequest
     app.register_error_handler(QwenVLError, _known_error)
     app.register_error_handler(HTTPException, _http_error)
@@ -95,6 +95,9 @@ def protect(app: Flask, allowed_origins: tuple[str, ...]) -> None:
     @app.after_request
     def finish(response: Response) -> Response:
         _drain(request.environ.get("wsgi.input"))
+        if "error_code" in g and "taken" not in g:  # how a question ends that was taken in is noted elsewhere
+            rejected(g.error_code)
+            log.info("refused id=%s client=%s code=%s", g.request_id, g.get("client", "-"), g.error_code)
         _add_headers(response, allowed_origins)
         return response
 
@@ -168,4 +171,5 @@ def _unknown_error(error: Exception):
 
 
 def _json_error(sentence: str, code: str, status: int):
-    return jsonify({"error": sentence, "code": code}), status
+    g.error_code = code
+    return jsonify({"error": sentence, "code": code, "request_id": g.get("request_id", "")}), status

@@ -26,7 +26,8 @@ def piece_fields(index: int, text: str) -> dict[str, Any]:
 
 
 def error_fields(error: QwenVLError) -> dict[str, Any]:
-    return {"error": str(error), "code": error.code}
+    fields = {"error": str(error), "code": error.code}
+    return fields if error.retry_after_s is None else {**fields, "retry_after_s": error.retry_after_s}
 
 
 def answer_fields(answer: Answer, image_ids: Sequence[str] = ()) -> dict[str, Any]:
@@ -44,15 +45,18 @@ def to_json(fields: dict[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
-def sse(message: Message, image_ids: Sequence[str] = ()) -> bytes:
-    """One server-sent event. Pieces and the whole answer are `data` alone; progress and errors also carry a name."""
+def sse(message: Message, image_ids: Sequence[str], request_id: str) -> bytes:
+    """One server-sent event. Pieces and the whole answer are `data` alone; progress and errors also carry a name.
+
+    Both kinds of end carry the request's id.
+    """
     match message:
         case Piece(index, text):
             name, fields = "", piece_fields(index, text)
         case Progress():
             name, fields = "event: progress\n", progress_fields(message)
         case Finished(answer):
-            name, fields = "", answer_fields(answer, image_ids)
+            name, fields = "", {"request_id": request_id, **answer_fields(answer, image_ids)}
         case Failed(error):
-            name, fields = "event: error\n", error_fields(error)
+            name, fields = "event: error\n", {"request_id": request_id, **error_fields(error)}
     return f"{name}data: {to_json(fields)}\n\n".encode("utf-8", "replace")

@@ -7,9 +7,11 @@ and its answer cancelled.
 import json
 from typing import Any
 
-from flask import Blueprint, Response, current_app, jsonify, render_template, request
+from flask import Blueprint, Response, current_app, g, jsonify, render_template, request
 
 from qwenvl.errors import InvalidRequest
+from qwenvl.metrics import CONTENT_TYPE
+from qwenvl.tickets import Asker
 from qwenvl.web.asking import Fields, Prepared, Web, keep_upload, prepare
 from qwenvl.web.mailbox import Mailbox
 from qwenvl.web.render import answer_fields
@@ -44,16 +46,23 @@ def health():
     return response
 
 
+@bp.get("/metrics")
+def metrics():
+    """Counters and times, asked for by Prometheus."""
+    return Response(web().service.metrics.render(), content_type=CONTENT_TYPE)
+
+
 @bp.post("/upload")
 def upload():
     """A picture and a question in one request, from curl and scripts. Answers whole, or streams when asked to."""
-    prepared = prepare(web(), question_fields())
+    prepared = prepare(web(), question_fields(), g.client)
     mailbox = Mailbox(web().bridge)
-    ticket = web().service.ask(prepared.question, mailbox.put)
+    ticket = web().service.ask(prepared.question, mailbox.put, Asker(g.client, g.request_id))
+    g.taken = True
     if wants_stream():
         return stream(mailbox, ticket, prepared)
     answer = wait_for_answer(mailbox, ticket, request.environ)
-    return jsonify(answer_fields(answer, prepared.image_ids))
+    return jsonify({"request_id": g.request_id, **answer_fields(answer, prepared.image_ids)})
 
 
 @bp.post("/images")

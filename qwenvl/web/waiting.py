@@ -75,7 +75,7 @@ def event_stream(
     try:
         for message in messages(mailbox, environ):
             if message is not None:
-                yield sse(message, image_ids)
+                yield sse(message, image_ids, ticket.asker.request_id)
             elif time.monotonic() - spoke_at >= KEEP_ALIVE_S:
                 yield b": still working\n\n"
             else:

@@ -77,13 +77,16 @@ inline void rms_norm_rows(const qk::RmsNorm& task) {
         norm_row(task.x + m * task.K, task.weight, task.out + m * task.K, task.K, task.eps);
 }
 
+// By value: a bound that a store might change keeps a loop from being vectorised.
+inline void silu_mul_row(const float* gate, const float* up, float* out, int64_t I) {
+    for (int64_t i = 0; i < I; ++i) out[i] = gate[i] / (1.0f + exponential(-gate[i])) * up[i];
+}
+
 inline void silu_mul_rows(const qk::SiluMul& task) {
+    const int64_t I = task.I;
 #pragma omp parallel for num_threads(task.threads) if (task.M >= WORTH_THREADS)
-    for (int64_t m = 0; m < task.M; ++m) {
-        const float *gate = task.gate_up + m * 2 * task.I, *up = gate + task.I;
-        float* out = task.out + m * task.I;
-        for (int64_t i = 0; i < task.I; ++i) out[i] = gate[i] / (1.0f + exponential(-gate[i])) * up[i];
-    }
+    for (int64_t m = 0; m < task.M; ++m)
+        silu_mul_row(task.gate_up + m * 2 * I, task.gate_up + (m * 2 + 1) * I, task.out + m * I, I);
 }
 
 inline void place_rows(const qk::Place& task) {

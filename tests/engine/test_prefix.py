@@ -54,7 +54,7 @@ def test_a_shared_first_picture_is_shared_and_the_second_one_is_read(int8_engine
     got, cached = logits_of(int8_engine, question(PICTURE, OTHER))
     assert 0 < cached < pictures_end(int8_engine) + 1
     expected = logits_of(Engine(int8_model), question(PICTURE, OTHER))[0]
-    assert (got - expected).norm() / expected.norm() < 0.02  # the chunks fall otherwise: not the same bits
+    assert (got - expected).norm() / expected.norm() < 0.03  # the chunks fall otherwise: not the same bits
 
 
 def test_a_conversation_goes_on_from_where_it_stopped(int8_engine, int8_model):

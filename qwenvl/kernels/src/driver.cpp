@@ -1,0 +1,166 @@
+// A program that runs every kernel of this CPU on odd shapes, in memory of exactly the right size, and compares with
+// plain loops in double. Built with address and undefined-behaviour checks, which stop it; knows no Python.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "attention.h"
+#include "cpu.h"
+#include "linear.h"
+
+extern "C" {
+uint32_t qk_sets();
+void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
+int32_t qk_linear(int32_t set, const qk::Linear* task);
+int32_t qk_paged(int32_t set, const qk::Paged* task);
+int32_t qk_full(const qk::Full* task);
+}
+
+namespace {
+
+std::mt19937 generator(7);
+
+std::vector<float> numbers(int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> out(static_cast<std::size_t>(count));
+    for (float& x : out) x = normal(generator);
+    return out;
+}
+
+void check(bool right, const char* what, int set) {
+    if (right) return;
+    std::printf("%s is wrong in set %d\n", what, set);
+    std::exit(1);
+}
+
+float rounded(float x) {  // to bfloat16, towards zero: any rounding does for a store
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits &= 0xffff0000u;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+
+void try_linear(int set, int64_t M, int64_t N, int64_t K) {
+    const int64_t panels = (N + 63) / 64;
+    std::vector<int8_t> weight(static_cast<std::size_t>(N * K));
+    for (int8_t& w : weight) w = static_cast<int8_t>(static_cast<int>(generator() % 255) - 127);
+    std::vector<uint8_t> packed(static_cast<std::size_t>(panels * ((K + 3) / 4) * 256));
+    qk_pack(weight.data(), N, K, packed.data(), 2);
+    const std::vector<float> x = numbers(M * K), residual = numbers(M * N);
+    std::vector<float> scale(static_cast<std::size_t>(panels * 64)), bias(scale.size()), out(residual.size());
+    for (int64_t n = 0; n < N; ++n) {
+        scale[n] = 0.01f * static_cast<float>(n % 7 + 1);
+        bias[n] = static_cast<float>(n % 5);
+    }
+    const qk::Linear task{x.data(), K, packed.data(), scale.data(), bias.data(), residual.data(), out.data(),
+                          M, N, K, qk::NO_ACTIVATION, 2};
+    check(qk_linear(set, &task) == 0, "memory", set);
+    for (int64_t m = 0; m < M; ++m) {
+        float most = 0;
+        for (int64_t k = 0; k < K; ++k) most = std::fmax(most, std::fabs(x[m * K + k]));
+        const float s = most / 127.0f;
+        for (int64_t n = 0; n < N; ++n) {
+            int64_t sum = 0;
+            for (int64_t k = 0; k < K; ++k)
+                sum += static_cast<int64_t>(std::nearbyint(x[m * K + k] / s)) * weight[n * K + k];
+            const double wanted = static_cast<double>(sum) * s * scale[n] + bias[n] + residual[m * N + n];
+            check(std::fabs(out[m * N + n] - wanted) <= 1e-5 * (1 + std::fabs(wanted)), "a product", set);
+        }
+    }
+}
+
+struct Head {  // one query row and the keys it sees, as plain pointers
+    const float* q;
+    std::vector<const float*> keys, values;
+};
+
+// The largest difference from softmax(q . k / sqrt(D)) v.
+double difference(const Head& head, int64_t D, const float* out) {
+    std::vector<double> weights(head.keys.size()), wanted(static_cast<std::size_t>(D));
+    double most = -1e300, sum = 0, worst = 0;
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+        for (int64_t d = 0; d < D; ++d) weights[j] += static_cast<double>(head.q[d]) * head.keys[j][d];
+        weights[j] /= std::sqrt(static_cast<double>(D));
+        most = std::fmax(most, weights[j]);
+    }
+    for (double& w : weights) sum += w = std::exp(w - most);
+    for (std::size_t j = 0; j < weights.size(); ++j)
+        for (int64_t d = 0; d < D; ++d) wanted[d] += weights[j] / sum * head.values[j][d];
+    for (int64_t d = 0; d < D; ++d) worst = std::fmax(worst, std::fabs(wanted[d] - out[d]));
+    return worst;
+}
+
+void try_paged(int set, int64_t S, int64_t T, int64_t G, int64_t group, int64_t D, bool bfloat16, int threads) {
+    const int64_t pages = (S + 63) / 64, rows = pages * 64, H = G * group;
+    std::vector<float> q = numbers(T * H * D), keys = numbers(G * rows * D), values = numbers(G * rows * D);
+    std::vector<uint16_t> short_keys, short_values;
+    for (auto [full, small] : {std::pair{&keys, &short_keys}, std::pair{&values, &short_values}})
+        for (float& x : *full) {
+            x = rounded(x);
+            uint32_t bits;
+            std::memcpy(&bits, &x, 4);
+            small->push_back(static_cast<uint16_t>(bits >> 16));
+        }
+    std::vector<int32_t> table;
+    for (int64_t page = pages; page--;) table.push_back(static_cast<int32_t>(page));  // last page first
+    const int32_t* tables[] = {table.data()};
+    std::vector<float> out(q.size());
+    const void* k = bfloat16 ? static_cast<const void*>(short_keys.data()) : keys.data();
+    const void* v = bfloat16 ? static_cast<const void*>(short_values.data()) : values.data();
+    const qk::Paged task{q.data(), H * D, D, k, v, rows * D, D, bfloat16, threads,
+                         tables, &S, &T, out.data(), 1, H, G, D};
+    check(qk_paged(set, &task) == 0, "memory", set);
+    for (int64_t t = 0; t < T; ++t)
+        for (int64_t h = 0; h < H; ++h) {
+            Head head{q.data() + (t * H + h) * D, {}, {}};
+            for (int64_t j = 0; j < S - T + t + 1; ++j) {
+                const int64_t at = (h / group * rows + table[j / 64] * 64 + j % 64) * D;
+                head.keys.push_back(keys.data() + at), head.values.push_back(values.data() + at);
+            }
+            const double limit = bfloat16 ? 3e-2 : 1e-4;
+            check(difference(head, D, out.data() + (t * H + h) * D) < limit, "attention over pages", set);
+        }
+}
+
+void try_full(int64_t T, int64_t S, int64_t H, int64_t D) {
+    const std::vector<float> q = numbers(T * H * D), k = numbers(S * H * D), v = numbers(S * H * D);
+    std::vector<float> out(q.size());
+    const qk::Full task{q.data(), k.data(), v.data(), H * D, D, H * D, D, H * D, D, out.data(), T, S, H, D, 2};
+    check(qk_full(&task) == 0, "memory", qk::AVX512_BF16);
+    for (int64_t t = 0; t < T; ++t)
+        for (int64_t h = 0; h < H; ++h) {
+            Head head{q.data() + (t * H + h) * D, {}, {}};
+            for (int64_t j = 0; j < S; ++j)
+                head.keys.push_back(k.data() + (j * H + h) * D), head.values.push_back(v.data() + (j * H + h) * D);
+            check(difference(head, D, out.data() + (t * H + h) * D) < 3e-2, "attention", qk::AVX512_BF16);
+        }
+}
+
+}  // namespace
+
+int main() {
+    for (int set = qk::PLAIN; set <= qk::AVX512_VNNI; ++set) {
+        if (!(qk_sets() >> set & 1)) continue;
+        const int64_t shapes[][3] = {{1, 64, 64}, {1, 1, 1}, {7, 65, 130}, {13, 200, 103}, {25, 63, 5}, {1030, 70, 33}};
+        for (const auto& [M, N, K] : shapes) try_linear(set, M, N, K);
+        for (bool bfloat16 : {false, true})
+            for (int threads : {1, 2}) {
+                try_paged(set, 1, 1, 1, 1, 32, bfloat16, threads);
+                try_paged(set, 65, 8, 2, 2, 64, bfloat16, threads);
+                try_paged(set, 300, 1, 1, 4, 128, bfloat16, threads);
+                try_paged(set, 130, 70, 3, 3, 96, bfloat16, threads);
+            }
+        std::printf("set %d: right\n", set);
+    }
+    if (qk_sets() >> qk::AVX512_BF16 & 1) {
+        try_full(1, 1, 1, 32);
+        try_full(70, 131, 2, 64);
+        try_full(9, 600, 1, 96);
+        std::printf("bfloat16: right\n");
+    }
+}

@@ -105,20 +105,34 @@ def _int8_model(checkpoint: Checkpoint, source: Source, skip: str, report: Repor
     size = sum(path.stat().st_size for path in checkpoint.files)
     if kept is None or size < WORTH_KEEPING_BYTES:
         return _quantized(checkpoint, source, skip, report, limit)[0]
-    files = [checkpoint.folder / "config.json", *checkpoint.files]
-    version = version_of(files, int8_form(), skip, f"fidelity {limit}")
-    folder = kept / f"{checkpoint.folder.resolve().name}-{version}"
-    if (saved := open_saved(folder)) is not None:
-        model = _model(source, Builder(checkpoint, "int8", skip, lambda stage, fraction: None, saved=saved))
-        saved.warm(lambda fraction: report("loading the model", fraction))
-        return dataclasses.replace(model, fidelity=tuple(LayerFidelity(**layer) for layer in saved.notes))
+    folder = kept_folder(checkpoint, kept, skip, limit)
+    if (model := _kept_model(folder, checkpoint, source, skip, report)) is not None:
+        return model
     model, build = _quantized(checkpoint, source, skip, report, limit)
     writer = open_writer(folder, owner=_owner(checkpoint.folder), size=size // 2)
-    if writer is not None:
-        report("keeping the quantised weights", 0.0)
-        build.keep(writer)
-        writer.finish([dataclasses.asdict(layer) for layer in model.fidelity])
-    return model
+    if writer is None:
+        return model
+    report("keeping the quantised weights", 0.0)
+    build.keep(writer)
+    writer.finish([dataclasses.asdict(layer) for layer in model.fidelity])
+    # from now on the file's own pages: nothing that only memory holds, should memory become short
+    return _kept_model(folder, checkpoint, source, skip, lambda stage, fraction: None) or model
+
+
+def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float) -> Path:
+    """Where in `kept` a checkpoint's quantised weights are or would be: a folder for each way to quantise it."""
+    files = [checkpoint.folder / "config.json", *checkpoint.files]
+    version = version_of(files, int8_form(), skip, f"fidelity {limit}")
+    return kept / f"{checkpoint.folder.resolve().name}-{version}"
+
+
+def _kept_model(folder: Path, checkpoint: Checkpoint, source: Source, skip: str, report: Report) -> Model | None:
+    """The model of the weights in a folder; None if there are none."""
+    if (saved := open_saved(folder)) is None:
+        return None
+    model = _model(source, Builder(checkpoint, "int8", skip, lambda stage, fraction: None, saved=saved))
+    saved.warm(lambda fraction: report("loading the model", fraction))
+    return dataclasses.replace(model, fidelity=tuple(LayerFidelity(**layer) for layer in saved.notes))
 
 
 def _owner(folder: Path) -> str:

@@ -41,6 +41,7 @@ class Figures:
     limits: dict = field(default_factory=dict)
     baselines: dict[str, Measured] | None = None
     ratios: dict[str, dict[str, float]] | None = None
+    note: str | None = None
     by_stage: list[Measured] | None = None
     by_picture_size: dict[str, Measured] | None = None
 

@@ -73,16 +73,28 @@ class Work:
     followup_macs: int
 
 
-def work(engine: Engine, checkpoint: Checkpoint, first: Answer, followup: Answer) -> Work:
+@dataclass(frozen=True)
+class Size:
+    """Of a whole checkpoint: numbers in it, bytes of its files."""
+
+    parameters: int
+    disk_bytes: int
+
+
+def size_of(checkpoint: Checkpoint) -> Size:
+    return Size(parameters(checkpoint), sum(path.stat().st_size for path in checkpoint.files))
+
+
+def work(engine: Engine, config: Qwen3VLConfig, size: Size, first: Answer, followup: Answer) -> Work:
     """The work of an answer about one new picture, and of a second one that goes on from it.
 
     Weights count as they are kept: `weight_bytes` all of them, `step_bytes` those that one decode step reads.
     """
-    text, config = engine.model.text, checkpoint.config
+    text = engine.model.text
     new, known = followup.usage.prompt_tokens - followup.usage.cached_tokens, followup.usage.cached_tokens
     return Work(
-        disk_bytes=sum(path.stat().st_size for path in set(checkpoint.shards.values())),
-        weight_bytes=parameters(checkpoint) * WEIGHT_BYTES[engine.model.quantization],
+        disk_bytes=size.disk_bytes,
+        weight_bytes=size.parameters * WEIGHT_BYTES[engine.model.quantization],
         step_bytes=text.weight_bytes,
         kv_bytes=2 * len(text.layers) * text.kv_heads * text.head_dim * engine.reader.kv_dtype.itemsize,
         picture_macs=picture_macs(config, first.images[0].tokens * config.vision_config.spatial_merge_size**2),

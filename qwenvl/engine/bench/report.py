@@ -27,6 +27,7 @@ def text(f: Figures, tokens: int) -> str:
         f"{f.peak_gop_s:.0f} GOP/s in products\n"
         f"picture {f.picture}, {f.picture_tokens} tokens" + ("; (x): ours / theirs" if f.baselines else ""),
         table(_main_rows(f)),
+        *([f"  {f.note}"] if f.note else []),
         *_notes((f.baselines or {}).items()),
     ]
     if f.by_stage:

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import constants
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
 
 from qwenvl.config import Settings
-from qwenvl.engine.bench import ours, plot, report
+from qwenvl.engine.bench import ours, plot, random2b, report
 from qwenvl.engine.bench.baseline import measure_baselines
 from qwenvl.engine.bench.child import say
 from qwenvl.engine.bench.figures import Figures, Measured
-from qwenvl.engine.bench.limits import limits, work
+from qwenvl.engine.bench.limits import Size, limits, size_of, work
 from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb, read_bandwidth_gb_s
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import cache_folder, find_model
 from qwenvl.engine.linear import kernel_name
-from qwenvl.engine.random_model import random_model
 from qwenvl.engine.threads import default_threads
 from qwenvl.errors import QwenVLError
 
@@ -50,8 +49,15 @@ def bench(settings: Settings, plan: Plan) -> Figures:
         raise QwenVLError(f"--tokens must be 2 to {MOST_TOKENS}, and each of --users at least 1")
     if plan.plot:
         plot.check(plan.plot)
-    with empty_cache(ours.plain(settings, _folder(plan.model))) as settings:
-        figures = _measure(settings, plan)
+    settings = ours.plain(settings, plan.model)
+    if plan.model == RANDOM_2B:
+        with random2b.prepared(settings, plan.baseline or plan.tables, _progress) as (settings, known):
+            figures = _measure(settings, plan, known)
+            if known is None:
+                random2b.keep(settings, figures)
+    else:
+        with empty_cache(settings) as settings:
+            figures = _measure(settings, plan)
     say("")
     if plan.plot:
         plot.draw(figures, plan.tokens, plan.plot)
@@ -78,33 +84,35 @@ def _folder_in(kept: Path) -> AbstractContextManager[str]:
         return nullcontext("off")
 
 
-def _measure(settings: Settings, plan: Plan) -> Figures:
+def _measure(settings: Settings, plan: Plan, known: random2b.Known | None = None) -> Figures:
     checkpoint = Checkpoint(find_model(settings.model, _progress).folder)
     figures = Figures(model=plan.model, threads=settings.threads or default_threads())
     baselines = measure_baselines(checkpoint.folder, figures.threads, plan.tokens) if plan.baseline else None
     if plan.tables:
         figures.by_stage = _stages_elsewhere(settings, plan)
-    _measure_ours(settings, plan, checkpoint, figures)
+    _measure_ours(settings, plan, checkpoint.config, known.size if known else size_of(checkpoint), figures)
     gc.collect()  # one engine at a time
-    again = ours.in_child("once more", settings)
-    figures.warm_load_s = again.get("load_s")
-    if "error" in again:
-        say(f"loading once more failed: {again['error']}\n")
+    if known is None:
+        _load_again(settings, figures)
+    else:
+        figures.warm_load_s = figures.load_s
+        figures.load_s, figures.peak_load_rss_gb = known.load_s, known.peak_load_rss_gb
+        figures.note = "the first load was measured when the model was made; --baseline and --tables make it anew"
     if baselines is not None:
         figures.compare(baselines)
     return figures
 
 
+def _load_again(settings: Settings, figures: Figures) -> None:
+    again = ours.in_child("once more", settings)
+    figures.warm_load_s = again.get("load_s")
+    if "error" in again:
+        say(f"loading once more failed: {again['error']}\n")
+
+
 def _progress(stage: str, done: float) -> None:
     if sys.stderr.isatty():
         say(f"{stage} {done:.0%}")
-
-
-def _folder(model: str) -> str:
-    """What the settings call the model; the random one is made on the first call."""
-    if model != RANDOM_2B:
-        return model
-    return str(random_model(Path(constants.HF_HOME).parent / "qwenvl" / RANDOM_2B, _progress))
 
 
 def _stages_elsewhere(settings: Settings, plan: Plan) -> list[Measured]:
@@ -117,7 +125,7 @@ def _stages_elsewhere(settings: Settings, plan: Plan) -> list[Measured]:
     return rows
 
 
-def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figures: Figures) -> None:
+def _measure_ours(settings: Settings, plan: Plan, config: Qwen3VLConfig, size: Size, figures: Figures) -> None:
     """Everything about our engine with these settings, which is gone afterwards."""
     say(f"loading {plan.model}")
     engine, loading = ours.load(settings)
@@ -129,7 +137,7 @@ def _measure_ours(settings: Settings, plan: Plan, checkpoint: Checkpoint, figure
     peak_rss_gb()  # what that took is not the engine's
     first, followup = ours.measure_questions(engine, figures, plan.tokens)
     _measure_writing(engine, plan, figures)
-    figures.limits = limits(figures, work(engine, checkpoint, first, followup))
+    figures.limits = limits(figures, work(engine, config, size, first, followup))
     figures.decode_fraction_of_limit = round(figures.decode_tokens_per_s / figures.limits["decode_tokens_per_s"], 4)
     if plan.tables:
         loaded = ours.Loaded.of(engine, settings)

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Put the Socket.IO client, pinned by package-lock.json, where the app serves it: static/vendor.
+# Put what the page needs from npm, pinned by package-lock.json, where the app serves it: static/vendor.
 # Where npm is missing or too old for the lock file, the Node in a Python package serves; the optional argument names
 # the Python to install it into.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
-client=socket.io.esm.min.js
 
 npm_is_usable() {
     local version
@@ -21,4 +20,7 @@ if ! npm_is_usable; then
 fi
 npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
 mkdir -p static/vendor
-cp "node_modules/socket.io-client/dist/$client" "static/vendor/$client"
+cp node_modules/marked/lib/marked.esm.js static/vendor/marked.esm.js
+cp node_modules/dompurify/dist/purify.es.mjs static/vendor/purify.es.js
+# last: the Makefile takes it as the sign that all are here
+cp node_modules/socket.io-client/dist/socket.io.esm.min.js static/vendor/socket.io.esm.min.js

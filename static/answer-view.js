@@ -1,15 +1,14 @@
 // One answer on the page: how far it is, its text, why it ended, what went wrong, and its numbers.
 
 import { stageOf, whyOf } from './announcer.js';
-import { askAgain, goOn, startAnew } from './asking.js';
-import { copyText } from './clipboard.js';
-import { icon, label, make, say } from './dom.js';
-import { duration, meaning, t } from './i18n.js';
+import { askAgain, askDifferently, goOn, startAnew } from './asking.js';
+import { copyButton } from './copy-button.js';
+import { icon, make, say } from './dom.js';
+import { duration, labelled, meaning, t } from './i18n.js';
 import { renderAnswer } from './rendering.js';
 import { state } from './state.js';
 import { isOver } from './turn.js';
 
-const COPIED_MS = 2000;
 const CUT = ['length', 'timeout'];
 
 /** A node with a method `refresh()`. */
@@ -114,23 +113,19 @@ const isTooLong = (turn) => turn.failure?.code === 'context_length_exceeded';
 
 function metaPart(turn) {
   const facts = make('ul', { class: 'facts' });
-  const copy = make('button', { type: 'button', class: 'quiet' }, icon('copy'));
-  copy.addEventListener('click', async () => {
-    const worked = await copyText(turn.text);
-    copy.replaceChildren(icon(worked ? 'check' : 'alert'));
-    label(copy, t(worked ? 'copied' : 'copy.failed'));
-    setTimeout(() => {
-      copy.replaceChildren(icon('copy'));
-      label(copy, t('copy'));
-    }, COPIED_MS);
-  });
+  const copy = copyButton(() => turn.text, 'copy');
+  const again = make('button', { type: 'button', class: 'quiet' }, icon('retry'));
+  labelled(again, 'again');
+  again.addEventListener('click', () => askDifferently(turn));
   let drawn = '';
-  return part(make('footer', { class: 'meta' }, copy, facts), function refresh() {
-    this.hidden = !isOver(turn) || !turn.text;
+  return part(make('footer', { class: 'meta' }, copy, again, facts), function refresh() {
+    this.hidden = !isOver(turn) || (!turn.text && turn.phase === 'failed');
+    copy.hidden = !turn.text;
+    again.hidden = turn.phase !== 'done' || turn !== state.turns.at(-1);
+    again.disabled = Boolean(state.active);
     const now = `${state.language} ${turn.requestId} ${Boolean(turn.result)}`;
     if (this.hidden || now === drawn) return;
     drawn = now;
-    label(copy, t('copy'));
     facts.replaceChildren(...factsOf(turn));
   });
 }

@@ -10,6 +10,7 @@ import { askQuestion, resumeAnswer, startSocket, stopAnswer } from './socket.js'
 import { failed, finished, historyOf, isOver, newTurn, progressed, restart, wrote } from './turn.js';
 
 const RENEWALS = 1;
+const LIVELY = 0.7; // without a temperature the same question has the same answer for ever
 const unheardStops = new Set(); // request ids stopped while there was no connection
 
 export function startAsking() {
@@ -38,6 +39,26 @@ export function askAgain(turn) {
   if (state.active) return;
   restart(turn, turn.base);
   turn.detail = state.detail;
+  run(turn);
+}
+
+/** The same question in the hope of another answer. */
+export function askDifferently(turn) {
+  if (state.active) return;
+  turn.temperature = LIVELY;
+  restart(turn);
+  run(turn);
+}
+
+/** Another question in this one's place. What was said after it is gone; pictures that came later wait in the tray. */
+export function askInstead(turn, question) {
+  if (state.active) return;
+  const until = state.turns.indexOf(turn) + 1;
+  state.turns.slice(until).forEach(({ shown }) => shown.forEach((picture) => (picture.asked = false)));
+  restart(turn);
+  Object.assign(turn, { question, detail: state.detail, temperature: null });
+  set({ turns: state.turns.slice(0, until) });
+  touch('pictures');
   run(turn);
 }
 
@@ -104,6 +125,7 @@ function send(turn) {
     question: turn.base ? t('goon.ask') : turn.question,
     history: turn.base ? [...earlier, ...cut] : earlier,
     detail: turn.detail,
+    temperature: turn.temperature ?? undefined,
   });
   touch('turns');
 }

@@ -2,11 +2,11 @@
 
 import { ask, startAnew, stop } from './asking.js';
 import { find } from './dom.js';
+import { isComposing, isSendKey } from './enter.js';
 import { isOfPicture } from './failure.js';
 import { t } from './i18n.js';
 import { state, watch } from './state.js';
 
-const IME = 229; // the key code of a key that an input method has taken
 const fine = matchMedia('(pointer: fine)');
 
 export function startComposer() {
@@ -54,15 +54,14 @@ function send(text) {
   refresh(find('question'));
 }
 
-// An input method confirms its characters with Enter; Safari says so only by the key code.
 function sendOnEnter(event, question) {
-  if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === IME) return;
+  if (!isSendKey(event)) return;
   event.preventDefault();
   submit(question);
 }
 
 function onPageKey(event, question) {
-  if (event.isComposing || event.keyCode === IME || find('zoom').open) return;
+  if (isComposing(event) || document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape' && state.active) stopAndReturn(question);
   const typing = event.target.closest?.('input, textarea, select');
   if (event.key !== '/' || typing || event.ctrlKey || event.metaKey || event.altKey) return;

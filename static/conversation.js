@@ -2,8 +2,8 @@
 
 import { answerView } from './answer-view.js';
 import { find, make } from './dom.js';
+import { questionView } from './question-view.js';
 import { state, touch, watch } from './state.js';
-import { thumbnail } from './thumbnail.js';
 
 const NEAR_PX = 80;
 const shown = new Map(); // turn -> its list item
@@ -45,15 +45,6 @@ function hang(turn) {
 function drop(turn, item) {
   item.remove();
   shown.delete(turn);
-}
-
-function questionView(turn) {
-  const thumbs = turn.shown.map(thumbnail);
-  const pictures = make('div', { class: 'question-pictures', hidden: !thumbs.length }, ...thumbs);
-  const text = make('p', { class: 'question-text', dir: 'auto' }, turn.question);
-  const node = make('div', { class: 'question-turn' }, pictures, text);
-  node.refresh = () => thumbs.forEach((thumb) => thumb.refresh());
-  return node;
 }
 
 function isAtEnd(scroller) {

@@ -24,6 +24,13 @@ export function duration(seconds) {
   return t('seconds', { n: seconds < 10 && !Number.isInteger(seconds) ? seconds.toFixed(1) : Math.round(seconds) });
 }
 
+/** Name a button in the chosen language, now and after a switch. */
+export function labelled(node, key, values = {}) {
+  node.dataset.tLabel = key;
+  node.dataset.tValues = JSON.stringify(values);
+  label(node, t(key, values));
+}
+
 export function setLanguage(language) {
   set({ language });
 }
@@ -37,7 +44,9 @@ export function startI18n() {
 function translate() {
   document.documentElement.lang = state.language === 'zh' ? 'zh-CN' : 'en';
   for (const node of document.querySelectorAll('[data-t]')) say(node, t(node.dataset.t));
-  for (const node of document.querySelectorAll('[data-t-label]')) label(node, t(node.dataset.tLabel));
+  for (const node of document.querySelectorAll('[data-t-label]')) {
+    label(node, t(node.dataset.tLabel, JSON.parse(node.dataset.tValues ?? '{}')));
+  }
   for (const node of document.querySelectorAll('[data-t-title]')) node.title = t(node.dataset.tTitle);
   for (const node of document.querySelectorAll('[data-t-name]')) node.setAttribute('aria-label', t(node.dataset.tName));
 }

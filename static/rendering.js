@@ -1,9 +1,28 @@
-// How an answer's text becomes something to look at. The only place that knows; today it is plain text.
+// How an answer's text becomes something to look at. A block that did not change is left alone while the answer grows,
+// so that a selection in it and the place where a wide table was scrolled to survive.
 
-/** Show `text` in `node`. A text that only grew is appended to, so that a selection in it survives. */
+import { frameCode, frameTable } from './frames.js';
+import { blocksOf } from './markdown.js';
+import { safe } from './sanitiser.js';
+
+const drawn = new WeakMap(); // node of a block -> the HTML it was made of
+const texts = new WeakMap(); // node of an answer -> its text
+
+/** Show `text`, Markdown that may be half-written, in `node`. */
 export function renderAnswer(node, text) {
-  const shown = node.firstChild;
-  if (!shown) node.append(text);
-  else if (text.startsWith(shown.data)) shown.appendData(text.slice(shown.data.length));
-  else shown.data = text;
+  if (texts.get(node) === text) return;
+  texts.set(node, text);
+  const blocks = blocksOf(text);
+  blocks.forEach((html, at) => {
+    const block = node.children[at] ?? node.appendChild(document.createElement('div'));
+    if (drawn.get(block) !== html) draw(block, html);
+  });
+  while (node.children.length > blocks.length) node.lastElementChild.remove();
+}
+
+function draw(block, html) {
+  drawn.set(block, html);
+  block.replaceChildren(safe(html));
+  block.querySelectorAll('pre').forEach(frameCode);
+  block.querySelectorAll('table').forEach(frameTable);
 }

@@ -7,7 +7,7 @@ let lastKey = 0;
 
 /** `shown` are the pictures that are new in this turn, `pictures` all that it asks about. */
 export function newTurn(question, pictures, shown, detail) {
-  return { key: ++lastKey, question, pictures, shown, detail, text: '', ...blank('') };
+  return { key: ++lastKey, question, pictures, shown, detail, temperature: null, text: '', ...blank('') };
 }
 
 /** Forget the answer, except for `base`: text that stays because the answer goes on from there. */

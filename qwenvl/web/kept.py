@@ -60,7 +60,9 @@ class KeptAnswer:
                 self._ending = ("answer_done", answer_fields(answer, self.image_ids))
             case Failed(error):
                 self._ending = ("answer_error", error_fields(error))
-        self.ended = self._ending is not None
+        if self._ending is not None:
+            self.ended = True
+            self._ticket = None  # it holds the question's pictures, and this answer is kept for a while
         self.flush()
 
     def attach(self, listener: str, from_index: int) -> None:

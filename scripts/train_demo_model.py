@@ -57,6 +57,7 @@ class Run:
             finished = Qwen3VLForConditionalGeneration.from_pretrained(args.more, dtype=torch.float32)
             self.net.model.load_state_dict(finished.state_dict())
         self.resume()
+        self.resumed_at = self.elapsed
 
     def kept_tokenizer(self) -> Tokenizer:
         """The tokenizer of this run: made once, as the weights know its ids and no others."""
@@ -90,7 +91,13 @@ class Run:
         temporary.replace(self.state_file)
 
     def rate(self) -> float:
-        """Warm-up, then down with the clock: half a cosine over each phase, the first one ending at 40 %."""
+        """Warm-up, then down with the clock: half a cosine over each phase, the first one ending at 40 %.
+
+        With `--from-rate` a straight line from there to zero, for a run that goes on where another one ended.
+        """
+        if self.args.from_rate:
+            left = (self.budget - self.elapsed) / max(1, self.budget - self.resumed_at)
+            return float(self.args.from_rate * max(0.0, left))
         vision = self.elapsed < self.vision_budget
         start, end = (0, self.vision_budget) if vision else (self.vision_budget, self.budget)
         done = min(1.0, max(0.0, (self.elapsed - start) / max(1, end - start)))
@@ -182,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=140, help="training time in all")
     parser.add_argument("--vision-minutes", type=float, default=28, help="of which the vision tower alone")
+    parser.add_argument("--from-rate", type=float, default=0.0, help="go on with this part of the peak learning rate")
     parser.add_argument("--more", type=Path, help="go on from a finished model, such as qwenvl/demo, in a new --work")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)

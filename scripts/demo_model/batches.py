@@ -8,18 +8,32 @@ from tokenizers import Tokenizer
 
 from demo_model.drawing import Scene
 from demo_model.network import CHAR_IDS, PATCH, SLOTS
-from demo_model.questions import NO_PICTURE, of_several, questions
-from demo_model.scenes import SIZE_WEIGHTS, SIZES, dense_text_scene, make_scene, text_scene
+from demo_model.questions import NO_PICTURE, QA, of_several, questions
+from demo_model.scenes import SIZE_WEIGHTS, SIZES, dense_text_scene, make_scene, shapes_scene, text_scene
 from demo_model.tokenizer import SPECIALS
 from demo_model.wordings import ask, reword
 
-# what is learnt last is asked more often
+# what is learnt last is asked more often; of a lone shape the place is learnt at once, of one among others very late
 HARD = {"place": 2.0, "count": 1.5, "label": 2.5}
+PLACE_AMONG_OTHERS = 6.0
 
 
 def _scene(rng: random.Random, size: tuple[int, int]) -> Scene:
-    """A scene to learn from: print, which takes longest to learn, more often than in the pictures to be tried on."""
-    return text_scene(rng, size) if rng.random() < 0.2 else make_scene(rng, size)
+    """A scene to learn from: more print and more shapes together, which take longest, than in those to be tried on."""
+    chance = rng.random()
+    if chance < 0.2:
+        return text_scene(rng, size)
+    while chance < 0.4:
+        scene = shapes_scene(rng, size)
+        if len(scene.facts["items"]) > 1:
+            return scene
+    return make_scene(rng, size)
+
+
+def _weight(question: QA, scene: Scene) -> float:
+    if question.kind == "place" and len(scene.facts.get("items", ())) > 1:
+        return PLACE_AMONG_OTHERS
+    return HARD.get(question.kind, 1.0)
 
 
 def patch_order(h: int, w: int) -> np.ndarray:
@@ -99,7 +113,7 @@ class Batches(torch.utils.data.IterableDataset):
                 if not found:
                     continue
                 pool = short if short and short_first and used + 60 < room else found
-                qa = rng.choices(pool, [HARD.get(q.kind, 1.0) for q in pool])[0]
+                qa = rng.choices(pool, [_weight(q, group[index]) for q in pool])[0]
                 told.add((index, qa.kind, qa.answer))
                 if len(group) > 1:
                     qa = of_several(qa, index, zh)

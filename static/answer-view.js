@@ -1,10 +1,11 @@
 // One answer on the page: how far it is, its text, why it ended, what went wrong, and its numbers.
 
 import { stageOf, whyOf } from './announcer.js';
-import { askAgain, askDifferently, goOn, startAnew } from './asking.js';
+import { askAgain, askDifferently, goOn } from './asking.js';
 import { copyButton } from './copy-button.js';
 import { icon, make, say } from './dom.js';
 import { duration, labelled, meaning, t } from './i18n.js';
+import { leave } from './keeping.js';
 import { renderAnswer } from './rendering.js';
 import { state } from './state.js';
 import { isOver } from './turn.js';
@@ -13,8 +14,7 @@ const CUT = ['length', 'timeout'];
 
 /** A node with a method `refresh()`. */
 export function answerView(turn) {
-  const text = make('div', { class: 'answer-text', dir: 'auto' });
-  const parts = [progressPart(turn), textPart(turn, text), whyPart(turn), errorPart(turn), metaPart(turn)];
+  const parts = [progressPart, textPart, notePart, whyPart, errorPart, metaPart].map((part) => part(turn));
   const node = make('article', { class: 'answer' }, ...parts);
   node.refresh = () => {
     node.setAttribute('aria-label', t('answer'));
@@ -31,10 +31,19 @@ function part(node, refresh) {
   return node;
 }
 
-function textPart(turn, node) {
-  return part(node, () => {
-    node.hidden = !turn.text;
-    renderAnswer(node, turn.text);
+function textPart(turn) {
+  return part(make('div', { class: 'answer-text', dir: 'auto' }), function refresh() {
+    this.hidden = !turn.text;
+    renderAnswer(this, turn.text);
+  });
+}
+
+// A judgement that somebody may act on is not left to stand alone.
+function notePart(turn) {
+  const words = make('span');
+  return part(make('p', { class: 'note' }, icon('alert'), words), function refresh() {
+    this.hidden = turn.task !== 'check' || !turn.text;
+    say(words, t('preset.check.note'));
   });
 }
 
@@ -97,7 +106,7 @@ function errorPart(turn) {
   const words = make('strong');
   const detail = make('span', { class: 'error-detail' });
   const retry = make('button', { type: 'button', class: 'chip' });
-  retry.addEventListener('click', () => (isTooLong(turn) ? startAnew() : askAgain(turn)));
+  retry.addEventListener('click', () => (isTooLong(turn) ? leave() : askAgain(turn)));
   const message = make('p', {}, words, ' ', detail);
   return part(make('div', { class: 'error' }, icon('alert'), message, retry), function refresh() {
     this.hidden = turn.phase !== 'failed';

@@ -23,11 +23,12 @@ export function startAsking() {
   });
 }
 
-/** Ask about the pictures in the tray. */
-export function ask(question) {
+/** Ask about the pictures in the tray. `task` names a ready-made question. */
+export function ask(question, task = '') {
   if (state.active) return;
   const pictures = [...state.pictures];
-  const turn = newTurn(question, pictures, pictures.filter((picture) => !picture.asked), state.detail);
+  const shown = pictures.filter((picture) => !picture.asked);
+  const turn = newTurn({ question, task, pictures, shown, detail: state.detail });
   pictures.forEach((picture) => (picture.asked = true));
   set({ turns: [...state.turns, turn] });
   touch('pictures');
@@ -56,7 +57,7 @@ export function askInstead(turn, question) {
   const until = state.turns.indexOf(turn) + 1;
   state.turns.slice(until).forEach(({ shown }) => shown.forEach((picture) => (picture.asked = false)));
   restart(turn);
-  Object.assign(turn, { question, detail: state.detail, temperature: null });
+  Object.assign(turn, { question, task: '', detail: state.detail, temperature: null });
   set({ turns: state.turns.slice(0, until) });
   touch('pictures');
   run(turn);
@@ -66,6 +67,16 @@ export function askInstead(turn, question) {
 export function goOn(turn) {
   if (state.active) return;
   restart(turn, turn.text);
+  run(turn);
+}
+
+/** After a refresh: an answer that was asked for is read on, a question that had not been sent is asked now. */
+export function carryOn(turn) {
+  if (turn.sent) {
+    set({ active: turn }); // onConnect does the rest
+    return;
+  }
+  restart(turn, turn.base);
   run(turn);
 }
 

@@ -1,10 +1,11 @@
 // Where the question is written: the box, its keys, send and stop, and the questions ready-made.
 
-import { ask, startAnew, stop } from './asking.js';
+import { ask, stop } from './asking.js';
 import { find } from './dom.js';
 import { isComposing, isSendKey } from './enter.js';
 import { isOfPicture } from './failure.js';
 import { t } from './i18n.js';
+import { leave } from './keeping.js';
 import { state, watch } from './state.js';
 
 const fine = matchMedia('(pointer: fine)');
@@ -20,13 +21,14 @@ export function startComposer() {
   document.addEventListener('keydown', (event) => onPageKey(event, question));
   find('stop').addEventListener('click', () => stopAndReturn(question));
   find('new').addEventListener('click', () => {
-    startAnew();
+    leave();
     question.value = '';
     refresh(question);
     focus(question);
   });
   for (const preset of document.querySelectorAll('[data-preset]')) {
-    preset.addEventListener('click', () => send(t(`preset.${preset.dataset.preset}.ask`)));
+    const task = preset.dataset.preset;
+    preset.addEventListener('click', () => send(t(`preset.${task}.ask`), task));
   }
   watch(['draft'], ({ draft }) => {
     if (!draft) return;
@@ -49,8 +51,8 @@ function canSend(text) {
   return Boolean(text || state.pictures.length) && !state.pictures.some((picture) => isOfPicture(picture.failure));
 }
 
-function send(text) {
-  ask(text);
+function send(text, task = '') {
+  ask(text, task);
   refresh(find('question'));
 }
 
@@ -87,7 +89,8 @@ function refresh(question) {
   find('stop').hidden = !busy;
   find('send').hidden = busy;
   find('send').disabled = !canSend(question.value.trim());
-  find('presets').hidden = busy || !empty || !fresh || !canSend('');
+  find('presets').hidden = busy || !empty || !canSend('');
+  find('presets').dataset.fresh = fresh;
   find('dropzone').hidden = Boolean(turns.length || pictures.length);
   find('new').hidden = !turns.length && !pictures.length;
   question.placeholder = t(pictures.length ? (fresh ? 'question.first' : 'question.next') : 'question.none');

@@ -6,8 +6,10 @@ import { startBanner } from './banner.js';
 import { startComposer } from './composer.js';
 import { startConversation } from './conversation.js';
 import { startHealth } from './health.js';
+import { startHistory } from './history.js';
 import { startI18n } from './i18n.js';
 import { startIntake } from './intake.js';
+import { startKeeping } from './keeping.js';
 import { startKeyhole } from './keyhole.js';
 import { startPictures } from './pictures.js';
 import { startSettings } from './settings.js';
@@ -25,5 +27,7 @@ startBanner();
 startKeyhole();
 startComposer();
 startIntake();
+startHistory();
+await startKeeping(); // a running answer must be known before the connection is there
 startAsking();
 startHealth();

@@ -3,6 +3,7 @@
 
 import { Failure } from './failure.js';
 import { readyAgain } from './health.js';
+import { randomId } from './ids.js';
 import { lock, unlocked } from './key.js';
 import { isFiner, shrink } from './shrink.js';
 import { set, state, touch, watch } from './state.js';
@@ -10,7 +11,6 @@ import { forget, upload } from './upload.js';
 
 const MAX_PIXELS = 50_000_000; // until the server has said its own
 
-let lastKey = 0;
 let shrinking = Promise.resolve(); // one at a time: a decoded phone photo takes 50 MB
 
 /** Add files as pictures and start sending them. Returns how many were too many for one question. */
@@ -52,8 +52,9 @@ export function startPictures() {
 
 function newPicture(file) {
   return {
-    key: ++lastKey,
+    key: randomId(), // names it in the archive
     file,
+    blob: null, // what was made of it for sending
     name: file.name || '',
     url: null, // what the page shows; null until decoded, or for ever if it cannot be
     width: 0,
@@ -71,6 +72,13 @@ function newPicture(file) {
     seen: null, // { width, height, tokens, cached } of the last answer
     cancel: new AbortController(),
   };
+}
+
+/** A picture from the archive. The server may still know it; if not, it is sent anew when it is asked about. */
+export function pictureFrom({ decoded, conversation, ...record }) {
+  const url = decoded ? URL.createObjectURL(record.blob ?? record.file) : null;
+  const job = record.id ? Promise.resolve(record.id) : null;
+  return { ...newPicture(record.file), ...record, url, job, phase: 'ready' };
 }
 
 function isTooCoarse(picture) {

@@ -9,6 +9,7 @@ export const state = {
   everConnected: false,
   locked: null, // 'needed' | 'refused': the server wants a key; see key.js
   pictures: [], // what the next question is about; see pictures.js
+  conversation: null, // { id, began } once it is kept; see keeping.js
   turns: [], // the conversation; see turn.js
   active: null, // the turn being answered
   draft: '', // words to put back into the box

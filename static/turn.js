@@ -3,11 +3,9 @@
 import { randomId } from './ids.js';
 import { touch } from './state.js';
 
-let lastKey = 0;
-
-/** `shown` are the pictures that are new in this turn, `pictures` all that it asks about. */
-export function newTurn(question, pictures, shown, detail) {
-  return { key: ++lastKey, question, pictures, shown, detail, temperature: null, text: '', ...blank('') };
+/** `shown` are the pictures that are new in this turn, `pictures` all that it asks about; `task` may be ''. */
+export function newTurn({ question, task, pictures, shown, detail }) {
+  return { question, task, pictures, shown, detail, temperature: null, text: '', ...blank('') };
 }
 
 /** Forget the answer, except for `base`: text that stays because the answer goes on from there. */

@@ -167,8 +167,8 @@ def test_resume_works_before_the_server_has_noticed_and_after_the_end(server, ma
 
 
 @pytest.mark.parametrize("leave", ["close_tab", "disconnect"])
-def test_a_page_that_says_goodbye_loses_its_answer_at_once(server, make_page, leave):
-    """Long before the grace for lost pages, which is longer here than a test waits."""
+def test_a_page_that_says_goodbye_loses_its_answer_soon(server, make_page, leave):
+    """Long before the grace for lost pages, which is longer here than a test waits. A tab may be only refreshed."""
     page = make_page()
     request_id = page.ask("forever")
     wait_until(lambda: page.tokens(request_id))

@@ -11,6 +11,7 @@ from wsproto.frame_protocol import CloseReason
 
 # A page that goes elsewhere closes with 1001, a program that has had enough with 1000. A lost network says neither.
 LEAVING = (CloseReason.NORMAL_CLOSURE, CloseReason.GOING_AWAY)
+REFRESH_S = 5.0  # a page that is loaded anew goes like one whose tab is closed, but is back on a new connection by then
 
 
 def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
@@ -26,6 +27,8 @@ def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
             if data is None:
                 # What came just before the end, such as a goodbye, is in the hands of other greenlets: they go first.
                 gevent.sleep(0)
+                if self.ws.close_reason == CloseReason.GOING_AWAY:
+                    gevent.sleep(REFRESH_S)
                 if self.ws.close_reason in LEAVING:
                     _left_for_good(self.app.__self__)
             return data

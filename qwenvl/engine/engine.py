@@ -49,6 +49,15 @@ class Engine:
         )
         self.features, self.prefixes = ByteLRU(feature_cache_bytes), PrefixCache(self.store, prefix_cache_bytes)
         self.reader = Reader(model, self.features, self.prefixes, self.store, prefill_chunk_tokens)
+        self._fixed = {
+            "model": model.name,
+            "engine": "qwenvl-torch",
+            "quantization": model.quantization,
+            "threads": torch.get_num_threads(),
+            "demo": model.demo,
+            "kernels": {"int8": kernel_name(), **kernel_names()},
+            "fidelity": summary(model.fidelity),
+        }
         self._newcomers: deque[tuple[Sequence, Generator[Progress | None]]] = deque()
         self._running: list[Sequence] = []
         self._newcomer_next = True
@@ -56,15 +65,9 @@ class Engine:
     # --- what the scheduler calls ---
 
     def info(self) -> dict:
-        """Facts for /health."""
+        """Facts for /health; asked for after every slice."""
         return {
-            "model": self.model.name,
-            "engine": "qwenvl-torch",
-            "quantization": self.model.quantization,
-            "threads": torch.get_num_threads(),
-            "demo": self.model.demo,
-            "kernels": {"int8": kernel_name(), **kernel_names()},
-            "fidelity": summary(self.model.fidelity),
+            **self._fixed,
             "feature_cache": dataclasses.asdict(self.features.stats()),
             "prefix_cache": dataclasses.asdict(self.prefixes.stats()),
         }

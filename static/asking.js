@@ -4,6 +4,7 @@
 import { Failure, isOfPicture } from './failure.js';
 import { ready, readyAgain } from './health.js';
 import { t } from './i18n.js';
+import { learn } from './pace.js';
 import { expire, idOf } from './pictures.js';
 import { set, state, touch } from './state.js';
 import { askQuestion, resumeAnswer, startSocket, stopAnswer } from './socket.js';
@@ -166,8 +167,10 @@ function onToken(turn, { index, token }) {
 }
 
 function onDone(turn, event) {
-  if (!isOver(turn)) end(turn, finished, event.finish_reason, event);
-  else if (turn.reason === 'cancelled' && !turn.result) finished(turn, 'cancelled', event);
+  if (!isOver(turn)) {
+    end(turn, finished, event.finish_reason, event);
+    learn(turn);
+  } else if (turn.reason === 'cancelled' && !turn.result) finished(turn, 'cancelled', event);
 }
 
 function onError(turn, { code, error }) {

@@ -70,6 +70,7 @@ function newPicture(file) {
     job: null,
     asked: false, // appears in the conversation
     seen: null, // { width, height, tokens, cached } of the last answer
+    seenAs: '', // the detail it was read with then
     cancel: new AbortController(),
   };
 }

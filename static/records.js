@@ -10,7 +10,7 @@ const OF_TURN = [
 ];
 const OF_PICTURE = [
   'key', 'file', 'blob', 'name', 'width', 'height', 'sentWidth', 'sentHeight', 'shrunk', 'detail', 'id', 'asked',
-  'seen',
+  'seen', 'seenAs',
 ];
 
 /** `conversation` is `{ id, began }`. */

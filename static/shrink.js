@@ -13,6 +13,13 @@ const UNDERSTOOD = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
 /** Whether `detail` asks for more than `other` does. */
 export const isFiner = (detail, other) => LIMITS[detail][0] > LIMITS[other][0];
 
+/** The size that a picture is shrunk to. */
+export function fittedSize(width, height, detail) {
+  const [longSide, pixels] = LIMITS[detail];
+  const scale = Math.min(1, longSide / Math.max(width, height), Math.sqrt(pixels / (width * height)));
+  return { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
+}
+
 /**
  * A file that says it has more than `maxPixels` is not opened here; the server has an error for it. Resolves to
  * `{ blob, width, height, sentWidth, sentHeight, shrunk, decoded }`, with the sizes of the upright picture or 0.
@@ -27,27 +34,26 @@ export async function shrink(file, detail, maxPixels) {
     return asIs(file, stated, false);
   }
   try {
-    return await fitted(file, bitmap, ...LIMITS[detail]);
+    return await fitted(file, bitmap, fittedSize(bitmap.width, bitmap.height, detail));
   } finally {
     bitmap.close();
   }
 }
 
-async function fitted(file, bitmap, longSide, pixels) {
+async function fitted(file, bitmap, size) {
   const { width, height } = bitmap;
-  const scale = Math.min(1, longSide / Math.max(width, height), Math.sqrt(pixels / (width * height)));
-  const good = scale === 1 && UNDERSTOOD.includes(file.type) && file.size <= AS_IS_BYTES;
+  const shrunk = size.width < width || size.height < height;
+  const good = !shrunk && UNDERSTOOD.includes(file.type) && file.size <= AS_IS_BYTES;
   if (good) return asIs(file, bitmap, true);
   const canvas = document.createElement('canvas');
-  canvas.width = Math.max(1, Math.round(width * scale));
-  canvas.height = Math.max(1, Math.round(height * scale));
+  Object.assign(canvas, size);
   const pen = canvas.getContext('2d');
   pen.imageSmoothingQuality = 'high';
   pen.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   const blob = await encoded(canvas, pen, file.type === 'image/jpeg');
   if (!blob) return asIs(file, bitmap, true);
   const sent = { sentWidth: canvas.width, sentHeight: canvas.height };
-  return { blob, width, height, ...sent, shrunk: scale < 1, decoded: true };
+  return { blob, width, height, ...sent, shrunk, decoded: true };
 }
 
 // PNG keeps the edges of letters, and transparency has no place in a JPEG; a photo as PNG would be many megabytes.

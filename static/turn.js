@@ -59,7 +59,7 @@ export function finished(turn, reason, result = null) {
   Object.assign(turn, { phase: 'done', reason, result });
   if (typeof result?.response === 'string') turn.text = turn.base + result.response;
   result?.images?.forEach((image, at) => {
-    if (turn.pictures[at]) turn.pictures[at].seen = image;
+    if (turn.pictures[at]) Object.assign(turn.pictures[at], { seen: image, seenAs: turn.detail });
   });
   touch('turns', 'pictures');
 }

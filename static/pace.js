@@ -1,0 +1,69 @@
+// What a picture costs: its size after shrinking, its tokens, and the seconds this server takes to read it, learned from
+// its own answers. Knows no element of the page.
+
+import { fittedSize } from './shrink.js';
+import { set, state } from './state.js';
+
+const NAME = 'qwenvl.pace';
+const PATCH = 32; // pixels of a side that become one token
+const LEAST_TOKENS = 64; // smaller pictures are enlarged
+const NEWEST = 0.4; // weight of the newest answer
+
+/** `{ width, height, tokens }` of a picture as the model will see it; null where the page could not open it. */
+export function costOf({ width, height }, detail) {
+  if (!width || !height) return null;
+  const size = fittedSize(width, height, detail);
+  const tokens = Math.round(size.width / PATCH) * Math.round(size.height / PATCH);
+  return { ...size, tokens: Math.max(LEAST_TOKENS, tokens) };
+}
+
+/** Seconds to read these pictures, without those that were read before at this size; null while nothing is known. */
+export function waitFor(pictures, detail) {
+  const rate = rateOf(detail);
+  if (rate === null) return null;
+  const fresh = pictures.filter((picture) => !wasRead(picture, detail));
+  return fresh.reduce((sum, picture) => sum + (costOf(picture, detail)?.tokens ?? 0), 0) * rate;
+}
+
+/** Learn from an answer. One that had a picture from memory says nothing of how long reading takes. */
+export function learn({ detail, result }) {
+  const images = result?.images ?? [];
+  const tokens = images.reduce((sum, image) => sum + (image.tokens ?? 0), 0);
+  const { encode_s: encode = 0, prefill_s: prefill = 0 } = result?.timings ?? {};
+  if (!tokens || encode <= 0 || images.some((image) => image.cached)) return;
+  const newest = (encode + prefill) / tokens;
+  const known = rates()[detail];
+  keep({ ...rates(), [detail]: known ? known + NEWEST * (newest - known) : newest });
+}
+
+export function startPace() {
+  try {
+    set({ pace: JSON.parse(localStorage.getItem(NAME)) });
+  } catch {
+    // nothing is known yet
+  }
+}
+
+// A large picture's token takes longer than a small one's, so every detail has its own; the nearest will do at first.
+function rateOf(detail) {
+  const known = rates();
+  return known[detail] ?? known.balanced ?? known.fine ?? known.fast ?? null;
+}
+
+const machine = () => `${state.health.model} ${state.health.quantization} ${state.health.threads}`;
+
+// Another model or machine behind the same address starts anew.
+const rates = () => (state.pace?.machine === machine() ? state.pace.rates : {});
+
+function wasRead({ seen, seenAs, ...picture }, detail) {
+  return Boolean(seen) && costOf(picture, seenAs)?.tokens === costOf(picture, detail)?.tokens;
+}
+
+function keep(learnt) {
+  set({ pace: { machine: machine(), rates: learnt } });
+  try {
+    localStorage.setItem(NAME, JSON.stringify(state.pace));
+  } catch {
+    // it lasts as long as the page
+  }
+}

@@ -14,7 +14,7 @@ import logging
 import sys
 from typing import NoReturn
 
-from qwenvl import web
+from qwenvl import memory, web
 from qwenvl.config import Settings
 from qwenvl.engine import load
 from qwenvl.errors import QwenVLError
@@ -37,6 +37,7 @@ def create_app(settings: Settings | None = None):
 
 def open_service(settings: Settings) -> Service:
     try:
+        settings = memory.fit(settings)
         return Service(settings, lambda report: load(settings, report))
     except QwenVLError as error:
         refuse_to_start(error)

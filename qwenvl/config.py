@@ -58,6 +58,10 @@ class Settings:
     max_images: int = setting(8, "pictures in one question", least=1)
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
     max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
+    memory_mb: int = setting(
+        0, "MiB of memory in all, which the caches below are cut down to fit; 0 = 90 % of the container's or machine's",
+        least=0,
+    )  # fmt: skip
     feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
     kv_bytes: int = setting(
         2048 * MIB, "bytes for keys and values of running answers and of what is kept of earlier ones; used as needed",

@@ -109,6 +109,7 @@ class Metrics:
             ("running", "Questions being answered."),
             ("waiting", "Questions in line."),
             ("uploads", "Uploaded pictures kept."),
+            ("memory_budget_bytes", "Memory this process may use; 0 when that is not known."),
         ):
             yield GaugeMetricFamily(f"qwenvl_{name}", meaning, value=facts[name])
         yield CounterMetricFamily("qwenvl_engine_restarts", "Engines replaced.", value=facts["engine_restarts"])

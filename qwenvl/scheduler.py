@@ -279,11 +279,11 @@ class Scheduler:
             if ticket not in self._open:
                 return
             self._open.remove(ticket)
-        self._deliver(ticket, message)
         try:
             self._ended(ticket, message)
         except Exception:
             log.exception("The end of request %s could not be noted.", ticket.asker.request_id)
+        self._deliver(ticket, message)
 
     def _deliver(self, ticket: Ticket, message: Message) -> None:
         try:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwenvl import checks
-from qwenvl.config import Settings
-from qwenvl.errors import InvalidRequest, MissingImage, Unauthorized
+from qwenvl.config import MIB, Settings
+from qwenvl.errors import InvalidRequest, MissingImage, QueueFull, Unauthorized
 from qwenvl.images import Picture, read_picture
 from qwenvl.keys import Keys
 from qwenvl.limits import Pace, client_of
+from qwenvl.memory import resident_bytes
 from qwenvl.messages import DEFAULT_QUESTION, Failed, Finished, Message, Options, Question
 from qwenvl.metrics import Metrics
 from qwenvl.scheduler import ANYBODY, Scheduler
@@ -75,7 +76,9 @@ class Service:
             return False, {"status": "loading", "stage": state.stage, "fraction": state.fraction}
         waiting, running = scheduler.counts
         queue = {"waiting": waiting, "running": running, "size": self.settings.queue_size}
-        return True, {"status": "ready", **scheduler.info, "queue": queue, "uploads": len(self._uploads)}
+        memory = {"budget_mb": self.settings.memory_mb, "resident_mb": resident_bytes() // MIB}
+        facts = {"queue": queue, "uploads": len(self._uploads), "memory": memory}
+        return True, {"status": "ready", **scheduler.info, **facts}
 
     def _facts(self) -> dict[str, Any]:
         """The present state, for metrics."""
@@ -86,6 +89,7 @@ class Service:
             "waiting": waiting,
             "running": running,
             "uploads": len(self._uploads),
+            "memory_budget_bytes": self.settings.memory_mb * MIB,
             "engine_restarts": self._watchdog.restarts,
             "info": scheduler.info,
         }
@@ -165,6 +169,10 @@ class Service:
     def check_open(self, client: str) -> None:
         """Raise `Loading`, `QueueFull` or `RateLimited` before work is spent on a question that cannot be taken."""
         self._scheduler.check_open(client)
+        budget = self.settings.memory_mb * MIB
+        # Somebody must be at work, or memory that the system is slow to take back would lock everybody out for good.
+        if budget and resident_bytes() > budget and any(self._scheduler.counts):
+            raise QueueFull("The server's memory is in use. Try again when somebody's answer is done.")
 
     def options(self, *, detail: Any = None, max_new_tokens: Any = None, temperature: Any = None) -> Options:
         """Checked options, of any transport's types; raise `InvalidRequest`."""

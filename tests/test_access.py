@@ -5,6 +5,7 @@ import logging
 import pytest
 import requests
 import socketio
+import websocket
 
 from qwenvl.config import Settings
 from qwenvl.errors import InvalidRequest
@@ -97,6 +98,19 @@ def test_a_socket_without_a_key_is_refused_and_told_why(locked, auth, transport)
     with pytest.raises(socketio.exceptions.ConnectionError):
         page.connect(locked.url, auth=auth, transports=[transport], wait_timeout=5)
     assert refusals[0]["data"]["code"] == "unauthorized"
+
+
+def test_a_stranger_who_stays_on_the_line_is_put_out(locked):
+    closed = []
+    line = websocket.create_connection(f"{locked.url.replace('http', 'ws')}/socket.io/?EIO=4&transport=websocket")
+    line.recv()
+    line.send("40")
+    line.settimeout(10)
+    assert "unauthorized" in line.recv()
+    while not closed:
+        frame = line.recv()
+        closed += [frame] if frame in ("", "1") else []
+    line.close()
 
 
 @pytest.mark.parametrize("options", [{"auth": {"api_key": KEY}}, {"headers": bearer(KEY)}])

@@ -15,7 +15,8 @@ LAYERS = {
     "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.keys", "qwenvl.limits",
                 "qwenvl.line", "qwenvl.tickets", "qwenvl.uploads", "qwenvl.watchdog"},
     "engine": {"qwenvl.engine", "qwenvl.kernels"},
-    "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.metrics",
+    "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.memory",
+               "qwenvl.metrics",
                "qwenvl.native", "qwenvl"},
 }  # fmt: skip
 MAY_IMPORT = {

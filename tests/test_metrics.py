@@ -12,7 +12,8 @@ from tests.conftest import png, wait_until
 from tests.fake_engine import FakeEngine
 from tests.test_web import events, form
 
-NOTHING = {"ready": True, "running": 0, "waiting": 0, "uploads": 0, "engine_restarts": 0, "info": {}}
+NOTHING = dict.fromkeys(("running", "waiting", "uploads", "memory_budget_bytes", "engine_restarts"), 0)
+NOTHING |= {"ready": True, "info": {}}
 
 
 def read(text: bytes) -> dict:

@@ -11,8 +11,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+import gevent
 from flask import request
-from flask_socketio import SocketIO
+from flask_socketio import ConnectionRefusedError, SocketIO
 
 from qwenvl.errors import ImageFileTooLarge, Internal, InvalidRequest, QwenVLError
 from qwenvl.messages import Failed, Finished
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_SOCKET_IMAGE_BYTES = 1_000_000  # larger ones go by HTTP, where they do not delay everything else on the socket
 MAX_ID_CHARS = 128
+REFUSED_S = 2.0  # after which a connection is closed that was refused and has not gone by itself
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,13 @@ class Events:
 
     def on_connect(self, auth: Any = None) -> None:
         """Sent by Socket.IO when a page opens, and again after a lost connection."""
-        client = greet(self._web.service, auth)
+        try:
+            client = greet(self._web.service, auth)
+        except ConnectionRefusedError:
+            eio = self._socketio.server.eio
+            stranger = self._socketio.server.manager.eio_sid_from_sid(request.sid, request.namespace)
+            gevent.spawn_later(REFUSED_S, eio.disconnect, stranger)
+            raise
         client_id = auth.get("client_id") if isinstance(auth, dict) else None
         if not isinstance(client_id, str) or not 8 <= len(client_id) <= MAX_ID_CHARS:
             client_id = secrets.token_urlsafe(18)  # nobody can resume under it

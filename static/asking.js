@@ -137,9 +137,16 @@ function send(turn) {
     question: turn.base ? t('goon.ask') : turn.question,
     history: turn.base ? [...earlier, ...cut] : earlier,
     detail: turn.detail,
-    temperature: turn.temperature ?? undefined,
+    temperature: turn.temperature ?? state.temperature ?? undefined,
+    max_new_tokens: limit(),
   });
   touch('turns');
+}
+
+// The server refuses more than it allows, and what it allows may have changed since the reader chose.
+function limit() {
+  const most = state.health.limits?.max_new_tokens_limit ?? Infinity;
+  return state.limit === null ? undefined : Math.min(state.limit, most);
 }
 
 function onConnect() {

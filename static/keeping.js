@@ -24,7 +24,7 @@ export async function startKeeping() {
   const patience = new Promise((resolve) => setTimeout(resolve, PATIENCE_MS, null));
   const kept = tab() && (await Promise.race([read(tab()), patience]));
   if (kept) show(kept, carryOn);
-  watch(['turns', 'pictures'], soon);
+  watch(['turns', 'pictures', 'keeping'], soon);
   document.addEventListener('visibilitychange', () => document.hidden && keep());
   for (const sign of ['beforeunload', 'pagehide']) window.addEventListener(sign, keepLast);
 }
@@ -101,7 +101,7 @@ function keepLast() {
 export async function keep() {
   clearTimeout(timer);
   if (performance.now() < leavingUntil) return soon();
-  if (!state.turns.length) return forgetEmpty();
+  if (!state.turns.length || !state.keeping) return forgetEmpty();
   if (!state.conversation) remember({ id: randomId(), began: Date.now() });
   const { id } = state.conversation;
   const record = recordOf(state, 0);
@@ -112,7 +112,7 @@ export async function keep() {
   await put({ ...record, changed: Date.now() }, newPictures(id));
 }
 
-// The only question was withdrawn: its picture could not be used.
+// The only question was withdrawn, its picture could not be used; or the reader does not want conversations kept.
 function forgetEmpty() {
   if (!state.conversation) return;
   remove(state.conversation.id);

@@ -12,6 +12,7 @@ import { startI18n } from './i18n.js';
 import { startIntake } from './intake.js';
 import { startKeeping } from './keeping.js';
 import { startKeyhole } from './keyhole.js';
+import { startOptions } from './options.js';
 import { startPace } from './pace.js';
 import { startPictures } from './pictures.js';
 import { startSettings } from './settings.js';
@@ -20,6 +21,7 @@ import { startZoom } from './zoom.js';
 
 startI18n();
 startSettings();
+startOptions();
 startPictures();
 startTray();
 startPace();

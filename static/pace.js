@@ -1,5 +1,5 @@
-// What a picture costs: its size after shrinking, its tokens, and the seconds this server takes to read it, learned from
-// its own answers. Knows no element of the page.
+// What a picture costs: its size after shrinking, its tokens, and the seconds this server takes to read it, learned
+// from its own answers. Knows no element of the page.
 
 import { fittedSize } from './shrink.js';
 import { set, state } from './state.js';

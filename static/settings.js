@@ -2,6 +2,7 @@
 
 import { find, label } from './dom.js';
 import { setLanguage, t } from './i18n.js';
+import { keep, kept } from './kept.js';
 import { set, state, until, watch } from './state.js';
 
 const root = document.documentElement;
@@ -39,21 +40,4 @@ function switchTheme() {
 
 function nameTheme() {
   label(find('theme'), t(root.dataset.theme === 'dark' ? 'theme.light' : 'theme.dark'));
-}
-
-function kept(name) {
-  try {
-    return localStorage.getItem(`qwenvl.${name}`);
-  } catch {
-    return null;
-  }
-}
-
-function keep(name, value) {
-  try {
-    if (value === null) localStorage.removeItem(`qwenvl.${name}`);
-    else localStorage.setItem(`qwenvl.${name}`, value);
-  } catch {
-    // without storage the choice lasts as long as the page
-  }
 }

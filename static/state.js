@@ -8,6 +8,9 @@ export const state = {
   connected: false, // the socket, now
   everConnected: false,
   locked: null, // 'needed' | 'refused': the server wants a key; see key.js
+  limit: null, // tokens an answer may have; null = as the server does
+  temperature: null, // null = the server's
+  keeping: true, // conversations are kept in this browser
   pace: null, // { machine, rates }: how fast this server reads pictures; see pace.js
   pictures: [], // what the next question is about; see pictures.js
   conversation: null, // { id, began } once it is kept; see keeping.js

@@ -23,5 +23,6 @@ mkdir -p static/vendor
 cp node_modules/marked/lib/marked.esm.js static/vendor/marked.esm.js
 cp node_modules/dompurify/dist/purify.es.mjs static/vendor/purify.es.js
 cp node_modules/idb/build/index.js static/vendor/idb.js
+cp node_modules/katex/dist/katex.min.js static/vendor/katex.min.js
 # last: the Makefile takes it as the sign that all are here
 cp node_modules/socket.io-client/dist/socket.io.esm.min.js static/vendor/socket.io.esm.min.js

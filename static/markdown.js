@@ -6,11 +6,33 @@ import { Marked } from './vendor/marked.esm.js';
 const UNDER = 2; // the page has h1 and h2
 const none = () => undefined; // "not one of these": the text goes on as a paragraph
 
-const escaped = (text) =>
-  text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`).replace(/\n/g, '<br>');
+const escaped = (text, line = '<br>') =>
+  text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`).replace(/\n/g, line);
+
+// \\( \\), \\[ \\], $$ $$, and $ $ where it can hardly be money.
+const INLINE = /^(?:\\\((.+?)\\\)|\$(?![\s\d])([^$\n]+?)(?<!\s)\$(?!\d))/s;
+const DISPLAY = /^(?:\$\$(.+?)\$\$|\\\[(.+?)\\\])/s;
+
+const look = (pattern) => (pattern === DISPLAY ? 'math-display' : 'math-inline');
+
+const math = (level, pattern, name) => ({
+  name,
+  level,
+  start: (src) => src.match(level === 'block' ? /(?<=\n)(?:\$\$|\\\[)/ : /\\[([]|\$/)?.index,
+  tokenizer(src) {
+    const found = pattern.exec(src);
+    return found ? { type: name, raw: found[0], tex: (found[1] ?? found[2]).trim() } : undefined;
+  },
+  renderer: ({ tex }) => `<code class="${look(pattern)}">${escaped(tex, '\n')}</code>`,
+});
 
 const marked = new Marked({
   gfm: true,
+  extensions: [
+    math('block', DISPLAY, 'mathBlock'),
+    math('inline', DISPLAY, 'mathDisplay'),
+    math('inline', INLINE, 'mathInline'),
+  ],
   breaks: true, // text read from a picture keeps its lines
   tokenizer: {
     html: none,

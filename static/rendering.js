@@ -2,6 +2,7 @@
 // so that a selection in it and the place where a wide table was scrolled to survive.
 
 import { frameCode, frameTable } from './frames.js';
+import { drawFormula } from './formula.js';
 import { blocksOf } from './markdown.js';
 import { safe } from './sanitiser.js';
 
@@ -23,6 +24,7 @@ export function renderAnswer(node, text) {
 function draw(block, html) {
   drawn.set(block, html);
   block.replaceChildren(safe(html));
+  block.querySelectorAll('code[class^=math-]').forEach(drawFormula);
   block.querySelectorAll('pre').forEach(frameCode);
   block.querySelectorAll('table').forEach(frameTable);
 }

@@ -170,3 +170,23 @@ def test_an_earlier_question_is_edited_and_asked_again(page):
     expect(page.locator(".question-text")).to_have_text("What colour is it?")
     expect_phase(page, "done")
     assert text_of(page).endswith("300x220] What colour is it?")
+
+
+def test_formulas_are_drawn_and_money_is_not(page):
+    ask(
+        page,
+        r"""So \(a^2 + b\) and $x_1 < 3$ cost $5 and $6.
+
+\[
+\frac{a}{b} \href{javascript:alert(1)}{c}
+\]
+
+$$\unknown{$$""",
+    )
+    expect_phase(page, "done")
+    text = answer(page).locator(".answer-text")
+    expect(text.locator(".math-inline math")).to_have_count(2)
+    expect(text.locator(".math-display math mfrac")).to_have_count(1)
+    expect(text).to_contain_text("cost $5 and $6.")
+    expect(text.locator("a")).to_have_count(0)
+    expect(text.locator("[href]")).to_have_count(0)

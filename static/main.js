@@ -14,6 +14,7 @@ import { startKeeping } from './keeping.js';
 import { startKeyhole } from './keyhole.js';
 import { startOptions } from './options.js';
 import { startPace } from './pace.js';
+import { startPdfPages } from './pdf-pages.js';
 import { startPictures } from './pictures.js';
 import { startSettings } from './settings.js';
 import { startTray } from './tray.js';
@@ -32,6 +33,7 @@ startAnnouncer();
 startBanner();
 startKeyhole();
 startComposer();
+startPdfPages();
 startIntake();
 startHistory();
 await startKeeping(); // a running answer must be known before the connection is there

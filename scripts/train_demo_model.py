@@ -20,10 +20,11 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
 from demo_model.batches import Batches
-from demo_model.network import MERGE, PATCH, Trainee, make_config
+from demo_model.network import MERGE, PATCH, PlaceHead, Trainee, make_config
 from demo_model.tokenizer import CHAT_TEMPLATE, SPECIALS, make_tokenizer
 
 CHAR_WEIGHT = 0.3  # of the character head's loss beside the answers'
+PLACE_WEIGHT = 0.2  # of the place head's
 
 
 def make_optimizers(net: Trainee) -> list:
@@ -48,6 +49,7 @@ class Run:
         self.tokenizer = self.kept_tokenizer()
         self.net = Trainee(make_config(self.tokenizer))
         self.optimizers = make_optimizers(self.net)
+        self.places = PlaceHead(self.net.model.config.text_config.hidden_size)
         self.elapsed, self.step = 0.0, 0
         self.budget = args.minutes * 60
         self.vision_budget = 0.0 if args.more else args.vision_minutes * 60
@@ -118,13 +120,15 @@ class Run:
             if batch["spans"]:
                 merged, levels, hidden = net.encode(batch["images"])
                 chars = net.char_loss(hidden, batch["chars"])[0] if self.char_weight else chars
+            places = self.places.loss(merged, batch["images"].shape) if batch["spans"] else torch.zeros(())
             ids, mask = batch["ids"], batch["mask"]
             out = net.decode(ids, batch["positions"], batch["spans"], merged, levels)
             weight, wanted = mask[:, 1:], mask[:, 1:] > 0
             logits = net.model.lm_head(out[:, :-1][wanted]).float()
             each = F.cross_entropy(logits, ids[:, 1:][wanted], reduction="none")
             answer = (each * weight[wanted]).sum() / weight.sum()
-        return answer + self.char_weight * chars, {"answer": answer.item(), "chars": chars.item()}
+        loss = answer + self.char_weight * chars + PLACE_WEIGHT * places
+        return loss, {"answer": answer.item(), "chars": chars.item(), "places": places.item()}
 
     def train(self) -> None:
         while self.elapsed < self.budget:
@@ -145,7 +149,7 @@ class Run:
             loss, parts = self.losses(batch)
             loss.backward()
             nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-            for optimizer in self.optimizers:
+            for optimizer in (*self.optimizers, self.places.optimizer):
                 optimizer.step()
                 optimizer.zero_grad()
             now = time.monotonic()

@@ -19,9 +19,10 @@ function factsOf(pictures) {
   if (!costs.length || costs.includes(null)) return '';
   const tokens = costs.reduce((sum, cost) => sum + cost.tokens, 0).toLocaleString(document.documentElement.lang);
   const words = [costs.length === 1 ? sizes(pictures[0], costs[0]) : t('cost.pictures', { n: costs.length })];
-  words.push(t('cost.tokens', { tokens }));
+  const read = costs.every((cost) => cost.read);
+  words.push(t(read ? 'picture.seen' : 'cost.tokens', { tokens }));
   const wait = waitFor(pictures, state.detail);
-  if (wait === 0) words.push(t('cost.read'));
+  if (read) words.push(t('cost.read'));
   else if (wait !== null) words.push(t('cost.wait', { time: rounded(wait) }));
   return words.join(' · ');
 }

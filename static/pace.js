@@ -9,20 +9,25 @@ const PATCH = 32; // pixels of a side that become one token
 const LEAST_TOKENS = 64; // smaller pictures are enlarged
 const NEWEST = 0.4; // weight of the newest answer
 
-/** `{ width, height, tokens }` of a picture as the model will see it; null where the page could not open it. */
-export function costOf({ width, height }, detail) {
+/**
+ * `{ width, height, tokens, read }` of a picture as the model will see it; null where the page could not open it.
+ * `read` says that it was read at this size before; its tokens are then known, not reckoned.
+ */
+export function costOf({ width, height, seen, seenAs }, detail) {
   if (!width || !height) return null;
   const size = fittedSize(width, height, detail);
+  const before = seen && seenAs && fittedSize(width, height, seenAs);
+  if (before?.width === size.width) return { ...size, tokens: seen.tokens, read: true };
   const tokens = Math.round(size.width / PATCH) * Math.round(size.height / PATCH);
-  return { ...size, tokens: Math.max(LEAST_TOKENS, tokens) };
+  return { ...size, tokens: Math.max(LEAST_TOKENS, tokens), read: false };
 }
 
 /** Seconds to read these pictures, without those that were read before at this size; null while nothing is known. */
 export function waitFor(pictures, detail) {
   const rate = rateOf(detail);
   if (rate === null) return null;
-  const fresh = pictures.filter((picture) => !wasRead(picture, detail));
-  return fresh.reduce((sum, picture) => sum + (costOf(picture, detail)?.tokens ?? 0), 0) * rate;
+  const costs = pictures.map((picture) => costOf(picture, detail));
+  return costs.reduce((sum, cost) => sum + (cost && !cost.read ? cost.tokens : 0), 0) * rate;
 }
 
 /** Learn from an answer. One that had a picture from memory says nothing of how long reading takes. */
@@ -54,10 +59,6 @@ const machine = () => `${state.health.model} ${state.health.quantization} ${stat
 
 // Another model or machine behind the same address starts anew.
 const rates = () => (state.pace?.machine === machine() ? state.pace.rates : {});
-
-function wasRead({ seen, seenAs, ...picture }, detail) {
-  return Boolean(seen) && costOf(picture, seenAs)?.tokens === costOf(picture, detail)?.tokens;
-}
 
 function keep(learnt) {
   set({ pace: { machine: machine(), rates: learnt } });

@@ -29,7 +29,7 @@ def test_the_wait_is_learned_and_kept(page):
     expect(page.locator("#detail option[value=fast]")).to_have_text("Fast · about 6 s")
     ask(page, "What is it?")
     expect_phase(page, "done")
-    expect(page.locator("#tray-facts")).to_contain_text("already read")
+    expect(page.locator("#tray-facts")).to_have_text("1024 × 768 · 64 tokens · already read")
     expect(page.locator("#detail option[value=balanced]")).to_have_text("Balanced")
     page.reload()
     choose(page, file(picture(1024, 700)))

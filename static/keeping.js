@@ -109,7 +109,9 @@ export async function keep() {
   if (text === written) return;
   written = text;
   lastMs = performance.now();
-  await put({ ...record, changed: Date.now() }, newPictures(id));
+  if (await put({ ...record, changed: Date.now() }, newPictures(id))) return;
+  written = ''; // storage is full or off; the next change tries again, with all pictures
+  keptPictures = new Set();
 }
 
 // The only question was withdrawn, its picture could not be used; or the reader does not want conversations kept.

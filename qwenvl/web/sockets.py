@@ -11,7 +11,9 @@ from wsproto.frame_protocol import CloseReason
 
 # A page that goes elsewhere closes with 1001, a program that has had enough with 1000. A lost network says neither.
 LEAVING = (CloseReason.NORMAL_CLOSURE, CloseReason.GOING_AWAY)
-REFRESH_S = 5.0  # a page that is loaded anew goes like one whose tab is closed, but is back on a new connection by then
+# A page that is loaded anew goes like one whose tab is closed, but is back on a new connection by then; and the engine
+# must be free within two seconds of a closed tab.
+REFRESH_S = 1.5
 
 
 def bound_messages(socketio: SocketIO, max_bytes: int) -> None:

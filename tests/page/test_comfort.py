@@ -34,8 +34,9 @@ def test_chinese_by_the_browsers_language_and_english_by_the_switch(open_page, s
     page.click("#language")
     expect(page.locator("html")).to_have_attribute("lang", "en")
     expect(page.locator("#banner")).to_contain_text("Demo model")
-    page.reload()
-    expect(page.get_by_role("heading", name="Ask about a picture")).to_be_visible()
+    page.reload()  # the conversation is there again, in the language that was chosen
+    expect(page.get_by_role("button", name="New conversation")).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("lang", "en")
 
 
 def test_dark_by_preference_and_light_by_the_switch(open_page, server):

@@ -115,8 +115,8 @@ def _int8_model(checkpoint: Checkpoint, source: Source, skip: str, report: Repor
     report("keeping the quantised weights", 0.0)
     build.keep(writer)
     writer.finish([dataclasses.asdict(layer) for layer in model.fidelity])
-    # from now on the file's own pages: nothing that only memory holds, should memory become short
-    return _kept_model(folder, checkpoint, source, skip, lambda stage, fraction: None) or model
+    # not the file's own pages at once: both copies would be in memory together
+    return model
 
 
 def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float) -> Path:

@@ -39,17 +39,6 @@ class ByteLRU:
             self._entries.move_to_end(key)
             return self._entries[key][0]
 
-    def find(self, score: Callable[[Hashable], float]) -> Hashable | None:
-        """The key with the highest score, now the most recently used; None when no score is above zero."""
-        with self._lock:
-            best = max(self._entries, key=score, default=None)
-            if best is None or score(best) <= 0:
-                self._misses += 1
-                return None
-            self._hits += 1
-            self._entries.move_to_end(best)
-            return best
-
     def put(self, key: Hashable, value: Any, nbytes: int) -> None:
         """Store `value` as `nbytes` bytes. What is larger than the whole budget is not stored."""
         with self._lock:

@@ -115,3 +115,17 @@ def hand_over(page, event: str, data: bytes, name="circle.png"):
         }""",
         [event, base64.b64encode(data).decode(), name],
     )
+
+
+def record_sent(page) -> None:
+    """From now on `window.sent` has what the page sends on its socket."""
+    page.evaluate(
+        """() => {
+            const { send } = WebSocket.prototype;
+            window.sent = [];
+            WebSocket.prototype.send = function (data) {
+                window.sent.push(String(data));
+                return send.call(this, data);
+            };
+        }"""
+    )

@@ -5,7 +5,16 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 
-from tests.page.reader import answer, ask, choose, expect, expect_phase, file, picture
+from tests.page.reader import (
+    answer,
+    ask,
+    choose,
+    expect,
+    expect_phase,
+    file,
+    picture,
+    record_sent,
+)
 from tests.page.test_answers import REPORT
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
@@ -52,16 +61,7 @@ def test_no_state_of_the_page_has_serious_faults(open_page, server, scheme, devi
 
 
 def test_settings_go_with_the_question_and_are_kept(page):
-    page.evaluate(
-        """() => {
-            const { send } = WebSocket.prototype;
-            window.sent = [];
-            WebSocket.prototype.send = function (data) {
-                window.sent.push(String(data));
-                return send.call(this, data);
-            };
-        }"""
-    )
+    record_sent(page)
     page.click("#options-open")
     page.select_option("#limit", "1024")
     page.fill("#temperature", "0.3")

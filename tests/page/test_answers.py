@@ -2,7 +2,17 @@
 
 import pytest
 
-from tests.page.reader import answer, ask, choose, expect, expect_phase, file, picture, text_of
+from tests.page.reader import (
+    answer,
+    ask,
+    choose,
+    expect,
+    expect_phase,
+    file,
+    picture,
+    record_sent,
+    text_of,
+)
 
 REPORT = """## Invoice
 
@@ -129,16 +139,7 @@ def test_a_table_is_saved_as_csv(page):
 
 
 def test_the_last_question_is_answered_again_less_strictly(page):
-    page.evaluate(
-        """() => {
-            const { send } = WebSocket.prototype;
-            window.sent = [];
-            WebSocket.prototype.send = function (data) {
-                window.sent.push(String(data));
-                return send.call(this, data);
-            };
-        }"""
-    )
+    record_sent(page)
     ask(page, "one")
     expect_phase(page, "done")
     ask(page, "two")

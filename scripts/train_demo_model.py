@@ -20,11 +20,12 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
 from demo_model.batches import Batches
-from demo_model.network import MERGE, PATCH, PlaceHead, Trainee, make_config
+from demo_model.network import MERGE, PATCH, ShapeHead, Trainee, make_config
 from demo_model.tokenizer import CHAT_TEMPLATE, SPECIALS, make_tokenizer
 
 CHAR_WEIGHT = 0.3  # of the character head's loss beside the answers'
-PLACE_WEIGHT = 0.2  # of the place head's
+SHAPE_WEIGHT = 0.3  # of the shape head's
+WARM_STEPS = 200  # in which new heads learn from a finished model before it learns from them
 
 
 def make_optimizers(net: Trainee) -> list:
@@ -49,12 +50,10 @@ class Run:
         self.tokenizer = self.kept_tokenizer()
         self.net = Trainee(make_config(self.tokenizer))
         self.optimizers = make_optimizers(self.net)
-        self.places = PlaceHead(self.net.model.config.text_config.hidden_size)
+        self.shapes = ShapeHead(self.net.model.config.text_config.hidden_size)
         self.elapsed, self.step = 0.0, 0
         self.budget = args.minutes * 60
         self.vision_budget = 0.0 if args.more else args.vision_minutes * 60
-        # a finished model has no character head any more, and reads without its help
-        self.char_weight = 0.0 if args.more else CHAR_WEIGHT
         if args.more:
             finished = Qwen3VLForConditionalGeneration.from_pretrained(args.more, dtype=torch.float32)
             self.net.model.load_state_dict(finished.state_dict())
@@ -99,7 +98,7 @@ class Run:
         """
         if self.args.from_rate:
             left = (self.budget - self.elapsed) / max(1, self.budget - self.resumed_at)
-            return float(self.args.from_rate * max(0.0, left))
+            return float(self.args.from_rate * max(0.0, left) * min(1.0, self.step / WARM_STEPS))
         vision = self.elapsed < self.vision_budget
         start, end = (0, self.vision_budget) if vision else (self.vision_budget, self.budget)
         done = min(1.0, max(0.0, (self.elapsed - start) / max(1, end - start)))
@@ -116,19 +115,25 @@ class Run:
                 named = batch["chars"].flatten() > 0
                 right = (logits.argmax(1) == batch["chars"].flatten())[named].float().mean()
                 return loss, {"chars": loss.item(), "right": right.item()}
-            merged, levels, chars = None, [], torch.zeros(())
+            merged, levels, heads, named = None, [], torch.zeros(()), {}
             if batch["spans"]:
                 merged, levels, hidden = net.encode(batch["images"])
-                chars = net.char_loss(hidden, batch["chars"])[0] if self.char_weight else chars
-            places = self.places.loss(merged, batch["images"].shape) if batch["spans"] else torch.zeros(())
+                heads, named = self.head_losses(batch, merged, hidden)
             ids, mask = batch["ids"], batch["mask"]
             out = net.decode(ids, batch["positions"], batch["spans"], merged, levels)
             weight, wanted = mask[:, 1:], mask[:, 1:] > 0
             logits = net.model.lm_head(out[:, :-1][wanted]).float()
             each = F.cross_entropy(logits, ids[:, 1:][wanted], reduction="none")
             answer = (each * weight[wanted]).sum() / weight.sum()
-        loss = answer + self.char_weight * chars + PLACE_WEIGHT * places
-        return loss, {"answer": answer.item(), "chars": chars.item(), "places": places.item()}
+        return answer + heads, {"answer": answer.item(), **named}
+
+    def head_losses(self, batch: dict, merged, hidden):
+        """What the heads that are thrown away afterwards say of the tower's work."""
+        if self.args.more and self.step < WARM_STEPS:
+            merged, hidden = merged.detach(), hidden.detach()
+        chars = self.net.char_loss(hidden, batch["chars"])[0]
+        shapes, right = self.shapes.loss(merged, batch["shapes"])
+        return CHAR_WEIGHT * chars + SHAPE_WEIGHT * shapes, {"chars": chars.item(), "shapes": right}
 
     def train(self) -> None:
         while self.elapsed < self.budget:
@@ -149,7 +154,7 @@ class Run:
             loss, parts = self.losses(batch)
             loss.backward()
             nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-            for optimizer in (*self.optimizers, self.places.optimizer):
+            for optimizer in (*self.optimizers, self.shapes.optimizer):
                 optimizer.step()
                 optimizer.zero_grad()
             now = time.monotonic()
@@ -159,7 +164,7 @@ class Run:
             for k, v in parts.items():
                 sums.setdefault(k, []).append(v)
             if self.step % 25 == 0:
-                means = "  ".join(f"{k} {np.mean(v):.3f}" for k, v in sums.items())
+                means = "  ".join(f"{k} {np.nanmean(v):.3f}" for k, v in sums.items())
                 print(f"step {self.step}  {self.elapsed / 60:.1f} min  {means}  lr x{self.rate():.2f}", flush=True)
                 sums = {}
             if now - saved > 180:

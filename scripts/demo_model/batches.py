@@ -7,15 +7,15 @@ import torch
 from tokenizers import Tokenizer
 
 from demo_model.drawing import Scene
-from demo_model.network import CHAR_IDS, PATCH, SLOTS
+from demo_model.network import CHAR_IDS, MERGE, PATCH, SHAPE_IDS, SLOTS
 from demo_model.questions import NO_PICTURE, QA, of_several, questions
 from demo_model.scenes import SIZE_WEIGHTS, SIZES, dense_text_scene, make_scene, shapes_scene, text_scene
 from demo_model.tokenizer import SPECIALS
 from demo_model.wordings import ask, reword
 
 # what is learnt last is asked more often; of a lone shape the place is learnt at once, of one among others very late
-HARD = {"place": 2.0, "count": 1.5, "label": 2.5}
-PLACE_AMONG_OTHERS = 6.0
+HARD = {"place": 2.0, "count": 1.5, "label": 2.5, "word": 2.0}
+PLACE_AMONG_OTHERS = 4.0
 
 
 def _scene(rng: random.Random, size: tuple[int, int]) -> Scene:
@@ -58,6 +58,26 @@ def char_targets(scene: Scene) -> np.ndarray:
     return target
 
 
+def shape_targets(scene: Scene) -> np.ndarray:
+    """[n, 2] by merged token, row by row: its shape (0 = none) and the ninth that shape lies in; -1 = not asked.
+
+    A token names the shape whose middle it holds or that covers its own middle; of those that only touch one, nothing
+    is asked.
+    """
+    h, w = scene.picture.size[1] // (PATCH * MERGE), scene.picture.size[0] // (PATCH * MERGE)
+    y, x = np.meshgrid((np.arange(h) + 0.5) / h, (np.arange(w) + 0.5) / w, indexing="ij")
+    target = np.zeros((h, w, 2), np.int64)
+    target[..., 1] = -1
+    for mark in scene.marks:
+        dx, dy = np.abs(x - mark.x), np.abs(y - mark.y)
+        touched = (dx < mark.rx + 0.5 / w) & (dy < mark.ry + 0.5 / h)
+        inside = np.hypot(dx / mark.rx, dy / mark.ry) < 0.8
+        holds = (dx <= 0.5 / w) & (dy <= 0.5 / h)
+        target[touched & (target[..., 0] <= 0)] = -1
+        target[inside | holds] = SHAPE_IDS[mark.shape], mark.cell
+    return target.reshape(h * w, 2)
+
+
 class Batches(torch.utils.data.IterableDataset):
     """Endless training batches, one picture size each. Also knows how a conversation becomes ids and positions."""
 
@@ -97,6 +117,7 @@ class Batches(torch.utils.data.IterableDataset):
         if scenes:
             out["images"] = self._stack(scenes)
             out["chars"] = torch.from_numpy(np.stack([char_targets(s) for s in scenes]))
+            out["shapes"] = torch.from_numpy(np.stack([shape_targets(s) for s in scenes]))
         return out
 
     def _talk(self, group, room: int, rng: random.Random) -> list[tuple[str, str]]:

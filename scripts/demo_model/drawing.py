@@ -1,4 +1,5 @@
-"""What the demo model's pictures are drawn with: colours people name, shapes, places, a canvas that remembers letters.
+"""What the demo model's pictures are drawn with: colours people name, shapes, places, a canvas that remembers
+letters and shapes.
 
 Pillow alone, with its bundled scalable font. Knows no scenes and no questions.
 """
@@ -61,10 +62,23 @@ class Glyph:
 
 
 @dataclass
+class Mark:
+    """Where a shape lies: its centre and its radius, both in fractions of the picture's width and height."""
+
+    shape: str
+    cell: int
+    x: float
+    y: float
+    rx: float
+    ry: float
+
+
+@dataclass
 class Scene:
     picture: Image.Image
     facts: dict
     glyphs: list[Glyph] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
 
 @lru_cache(maxsize=256)
@@ -124,6 +138,13 @@ class Canvas:
         self.image = Image.new("RGB", (self.width, self.height), self.ground)
         self.draw = ImageDraw.Draw(self.image)
         self.glyphs: list[Glyph] = []
+        self.marks: list[Mark] = []
+
+    def shape(self, shape: str, cell: int, cx: float, cy: float, r: float, fill) -> None:
+        """Draw a shape around cx, cy, which lies in ninth `cell`; remember it."""
+        draw_shape(self.draw, shape, cx, cy, r, fill)
+        w, h = self.width, self.height
+        self.marks.append(Mark(shape, cell, cx / w, cy / h, r / w, r / h))
 
     def text(self, x: float, y: float, text: str, size: int, fill) -> None:
         """Write `text` with its left top at x, y; remember each character's centre."""
@@ -140,7 +161,7 @@ class Canvas:
         if rng.random() < 0.12:
             image = _through_jpeg(image, rng.randint(55, 95))
         image = image.resize(self.size, Image.Resampling.BICUBIC)
-        return Scene(image, facts, self.glyphs)
+        return Scene(image, facts, self.glyphs, self.marks)
 
 
 def _through_jpeg(image: Image.Image, quality: int) -> Image.Image:

@@ -11,7 +11,6 @@ from demo_model.drawing import (
     SHAPES,
     Canvas,
     Scene,
-    draw_shape,
     font,
     pick_background,
     pick_color,
@@ -67,7 +66,7 @@ def _place_shape(rng: random.Random, canvas: Canvas, cell: int, color: str, shap
         r = room * rng.uniform(0.55, 0.95)
     slack = max(0.0, min(room - r, room * 0.3))
     cx, cy = cx + rng.uniform(-slack, slack), cy + rng.uniform(-slack, slack)
-    draw_shape(canvas.draw, shape, cx, cy, r, shade(rng, color))
+    canvas.shape(shape, cell, cx, cy, r, shade(rng, color))
 
 
 def plain_scene(rng: random.Random, size: tuple[int, int]) -> Scene:

@@ -5,16 +5,20 @@ Matrices see all rows together, so eight people's next tokens cost what one pers
 each sequence alone. Legend: R rows of all sequences together, H width, D head width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
 
 from qwenvl.engine.attention import paged_attention, place
-from qwenvl.engine.kv import KV
+from qwenvl.engine.kv import KV, KVStore
 from qwenvl.engine.linear import Linear, rms_norm, silu_mul
 from qwenvl.engine.rope import text_rope
+from qwenvl.kernels import layers as own
+from qwenvl.kernels.attention import Sequences
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,18 @@ class Layer:
     gate_up: Linear
     down: Linear
 
+    def weights(self, attended: int) -> own.Weights | None:
+        """What our own kernels need to do the whole layer in one call; None where a product is not theirs.
+
+        `attended` is the width of what attention gives.
+        """
+        width, norms = len(self.norm1.weight), (self.norm1, self.q_norm, self.k_norm, self.norm2)
+        inputs = {"qkv": width, "out": attended, "gate_up": width, "down": self.gate_up.out_features // 2}
+        products = [getattr(self, name).task(count) for name, count in inputs.items()]
+        if None in products:
+            return None
+        return own.Weights(tuple((norm.weight, norm.eps) for norm in norms), tuple(products), alive=self)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -53,6 +69,19 @@ class Rows:
     kv: KV
     visual: Tensor | None = None
     levels: tuple[Tensor, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the rows of one pass stand: their rotary angles, their `slots` in the store, and for each sequence its
+    pages, its length with the new rows, and how many these are."""
+
+    angles: tuple[Tensor, Tensor]
+    slots: Tensor
+    store: KVStore
+    pages: list[Tensor]
+    lengths: list[int]
+    counts: list[int]
 
 
 @dataclass(frozen=True)
@@ -79,13 +108,13 @@ class TextModel:
     def forward(self, batch: Sequence[Rows]) -> Tensor:
         """All rows through all layers -> normalised hidden states [R, H]; every KV has grown by its rows."""
         x = torch.cat([rows.x for rows in batch])
-        positions = torch.cat([rows.positions for rows in batch], 1)
-        angles = text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections)
-        slots = torch.cat([rows.kv.slots(len(rows.x)) for rows in batch])
-        for i, layer in enumerate(self.layers):
-            x = layer.out(self._attend(i, layer, layer.norm1(x), angles, slots, batch), residual=x)
-            x = layer.down(silu_mul(layer.gate_up(layer.norm2(x))), residual=x)
-            x = _add_deepstack(x, i, batch)
+        where = self._where(batch)
+        # layers go through together up to where something is added to the picture's rows
+        stops = [i + 1 for i in range(max(len(rows.levels) for rows in batch))]
+        for first, last in pairwise(dict.fromkeys((0, *stops, len(self.layers)))):
+            for layers, together in self._runs(range(first, last), where):
+                x = self._together(layers, x, where) if together else self._one_by_one(layers, x, where)
+            x = _add_deepstack(x, last - 1, batch)
         for rows in batch:
             rows.kv.advance(len(rows.x))
         return self.norm(x)
@@ -94,13 +123,47 @@ class TextModel:
         """hidden [R, H] -> [R, vocabulary]."""
         return self.head(hidden)
 
-    def _attend(self, i: int, layer: Layer, x: Tensor, angles: tuple, slots: Tensor, batch: Sequence[Rows]) -> Tensor:
-        store = batch[0].kv.store
-        keys, values = store.keys[i], store.values[i]
-        q = place(layer.qkv(x), (layer.q_norm, layer.k_norm), angles, slots, keys, values)
+    def _where(self, batch: Sequence[Rows]) -> Where:
+        positions = torch.cat([rows.positions for rows in batch], 1)
         counts = [len(rows.x) for rows in batch]
-        lengths = [rows.kv.length + count for rows, count in zip(batch, counts, strict=True)]
-        return paged_attention(q, keys, values, [rows.kv.table for rows in batch], lengths, counts)
+        return Where(
+            angles=text_rope(positions, self.head_dim, self.rope_theta, self.rope_sections),
+            slots=torch.cat([rows.kv.slots(count) for rows, count in zip(batch, counts, strict=True)]),
+            store=batch[0].kv.store,
+            pages=[rows.kv.table for rows in batch],
+            lengths=[rows.kv.length + count for rows, count in zip(batch, counts, strict=True)],
+            counts=counts,
+        )
+
+    @cached_property
+    def _own(self) -> own.Layers:
+        """The layers in the form in which our own kernels do several in one call."""
+        return own.Layers([layer.weights(self.heads * self.head_dim) for layer in self.layers])
+
+    def _runs(self, layers: range, where: Where) -> Iterator[tuple[range, bool]]:
+        """Neighbours that can be done in one call, and those that have to be done one by one."""
+        serves = own.Layers.serves(self.heads, self.head_dim, where.store.keys[0], where.store.values[0])
+        for together, run in groupby(layers, lambda i: serves and self._own.has(i)):
+            numbers = list(run)
+            yield range(numbers[0], numbers[-1] + 1), together
+
+    def _together(self, layers: range, x: Tensor, where: Where) -> Tensor:
+        sequences = Sequences(where.pages, where.lengths, where.counts, len(x))
+        store = where.store.keys, where.store.values
+        return self._own.run(layers, x, where.angles, where.slots, store, sequences, self.heads)
+
+    def _one_by_one(self, layers: range, x: Tensor, where: Where) -> Tensor:
+        for i in layers:
+            layer = self.layers[i]
+            x = layer.out(_attend(i, layer, layer.norm1(x), where), residual=x)
+            x = layer.down(silu_mul(layer.gate_up(layer.norm2(x))), residual=x)
+        return x
+
+
+def _attend(i: int, layer: Layer, x: Tensor, where: Where) -> Tensor:
+    keys, values = where.store.keys[i], where.store.values[i]
+    q = place(layer.qkv(x), (layer.q_norm, layer.k_norm), where.angles, where.slots, keys, values)
+    return paged_attention(q, keys, values, where.pages, where.lengths, where.counts)
 
 
 def _add_deepstack(x: Tensor, layer: int, batch: Sequence[Rows]) -> Tensor:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from qwenvl import kernels
 from qwenvl.kernels import decoder
 from qwenvl.kernels import panels as own
+from qwenvl.kernels.library import LinearTask
 
 
 class Linear(Protocol):
@@ -33,6 +34,9 @@ class Linear(Protocol):
     rounds: bool  # to fewer bits than float32 has
 
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor: ...
+
+    def task(self, inputs: int) -> LinearTask | None:
+        """The product of `inputs` columns as a step of a whole layer in our own kernels; None if it is not theirs."""
 
 
 # rows of a large weight are quantised a slice at a time, so that its float32 form never exists as a whole
@@ -49,6 +53,9 @@ class FloatLinear:
 
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
         return finish(F.linear(x.to(self.weight.dtype), self.weight, self.bias).float(), gelu, residual)
+
+    def task(self, inputs: int) -> None:
+        return None
 
 
 class Int8Linear:
@@ -78,6 +85,9 @@ class Int8Linear:
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
         return self.matrix(x, self.bias, gelu, residual)
 
+    def task(self, inputs: int) -> LinearTask | None:
+        return self.matrix.task(self.bias, inputs)
+
 
 class Panels:
     """Our own kernel's form: unsigned panels of 64 outputs, exact in 32 bits on every CPU it runs on."""
@@ -98,6 +108,9 @@ class Panels:
 
     def stored(self) -> dict[str, Tensor]:
         return {"panels": self.panels, "scale": self.scale}
+
+    def task(self, bias: Tensor | None, inputs: int) -> LinearTask:
+        return own.weights(self.panels, self.padded_scale, bias, self.out_features, inputs)
 
     def __call__(self, x: Tensor, bias: Tensor | None, gelu: bool, residual: Tensor | None) -> Tensor:
         return own.multiply(
@@ -124,6 +137,9 @@ class Rows:
     def stored(self) -> dict[str, Tensor]:
         weight, _ = torch.ops.quantized.linear_unpack(self.packed)
         return {"weight": weight.int_repr(), "scale": weight.q_per_channel_scales().float()}
+
+    def task(self, bias: Tensor | None, inputs: int) -> None:
+        return None
 
     def __call__(self, x: Tensor, bias: Tensor | None, gelu: bool, residual: Tensor | None) -> Tensor:
         # dividing by the row's scale first makes the kernel's one scale, 1.0, right for every row

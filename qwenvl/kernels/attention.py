@@ -18,7 +18,11 @@ MOST_GROUP, MOST_WIDTH = 32, 256
 
 def serves_pages(q: Tensor, keys: Tensor, values: Tensor) -> bool:
     """Whether `paged_attention` can do these heads and this store, on this CPU."""
-    H, D = q.shape[1:]
+    return serves_heads(*q.shape[1:], keys, values)
+
+
+def serves_heads(H: int, D: int, keys: Tensor, values: Tensor) -> bool:
+    """The same for H query heads of width D."""
     group, rest = divmod(H, keys.shape[0])
     return (
         available()
@@ -33,6 +37,31 @@ def serves_pages(q: Tensor, keys: Tensor, values: Tensor) -> bool:
     )
 
 
+class Sequences:
+    """Where the tokens of some sequences lie, and how many of them are the queries' own; outlives every call with it.
+
+    Raises `ValueError` unless all of it belongs to `R` query rows.
+    """
+
+    def __init__(self, pages: Sequence[Tensor], lengths: Sequence[int], rows: Sequence[int], R: int):
+        if sum(rows) != R or not len(pages) == len(lengths) == len(rows):
+            raise ValueError(f"{R} query rows for sequences of {list(rows)} rows")
+        for table, S, T in zip(pages, lengths, rows, strict=True):
+            if not 0 < T <= S <= PAGE * len(table) or table.stride() != (1,):
+                raise ValueError("every sequence needs rows, and pages for all of its tokens")
+        self.tables = [table if table.dtype is torch.int32 else table.int() for table in pages]
+        self.numbers = (c_int64 * (3 * len(pages)))(*(table.data_ptr() for table in self.tables), *lengths, *rows)
+
+    def task(self, keys: Tensor, values: Tensor, H: int, D: int) -> PagedTask:
+        """Everything but the queries and where their results go."""
+        address, step = addressof(self.numbers), 8 * len(self.tables)
+        return PagedTask(
+            keys=keys.data_ptr(), values=values.data_ptr(), head=keys.stride(0), row=keys.stride(1),
+            bfloat16=keys.dtype == torch.bfloat16, threads=torch.get_num_threads(), pages=address,
+            lengths=address + step, rows=address + 2 * step, B=len(self.tables), H=H, G=keys.shape[0], D=D,
+        )  # fmt: skip
+
+
 def paged_attention(
     q: Tensor, keys: Tensor, values: Tensor, pages: Sequence[Tensor], lengths: Sequence[int], rows: Sequence[int]
 ) -> Tensor:
@@ -43,25 +72,15 @@ def paged_attention(
     queries' own. A row's bits do not depend on the other sequences, nor on how many rows its own has.
     """
     R, H, D = q.shape
-    if sum(rows) != R or not len(pages) == len(lengths) == len(rows):
-        raise ValueError(f"{R} query rows for sequences of {list(rows)} rows")
-    for table, S, T in zip(pages, lengths, rows, strict=True):
-        if not 0 < T <= S <= PAGE * len(table) or table.stride() != (1,):
-            raise ValueError("every sequence needs rows, and pages for all of its tokens")
     if not serves_pages(q, keys, values):
         raise ValueError(f"no kernel for q {tuple(q.shape)} over {keys.dtype} {tuple(keys.shape)}")
     if q.dtype != torch.float32 or q.stride(2) != 1:
         q = q.float().contiguous()
-    # named, so that they outlive the call
-    tables = [table if table.dtype is torch.int32 else table.int() for table in pages]
-    numbers = (c_int64 * (3 * len(tables)))(*(table.data_ptr() for table in tables), *lengths, *rows)
-    address, step = addressof(numbers), 8 * len(tables)
     out = torch.empty(R, H * D)
-    task = PagedTask(
-        q.data_ptr(), q.stride(0), q.stride(1), keys.data_ptr(), values.data_ptr(), keys.stride(0), keys.stride(1),
-        keys.dtype == torch.bfloat16, torch.get_num_threads(), address, address + step, address + 2 * step,
-        out.data_ptr(), len(tables), H, keys.shape[0], D,
-    )  # fmt: skip
+    # named, so that it outlives the call
+    sequences = Sequences(pages, lengths, rows, R)
+    task = sequences.task(keys, values, H, D)
+    task.q, task.q_row, task.q_head, task.out = q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()
     if R and library().qk_paged(set_number(), byref(task)):
         raise MemoryError("no memory for attention")
     return out

@@ -13,7 +13,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 PATH = Path(__file__).resolve().parent / "_build" / "libqwenvl_kernels.so"
-INTERFACE = 2
+INTERFACE = 3
 # numbers as in src/cpu.h, best last
 SETS = ("plain", "avx2", "avx_vnni", "avx512_vnni")
 BFLOAT16_BIT = 4
@@ -25,7 +25,7 @@ class LinearTask(ctypes.Structure):
     _fields_ = [
         ("x", c_void_p), ("x_stride", c_int64), ("panels", c_void_p), ("scale", c_void_p), ("bias", c_void_p),
         ("residual", c_void_p), ("out", c_void_p), ("M", c_int64), ("N", c_int64), ("K", c_int64),
-        ("activation", c_int32), ("threads", c_int32),
+        ("activation", c_int32), ("threads", c_int32), ("before", c_int32), ("eps", c_float), ("norm", c_void_p),
     ]  # fmt: skip
 
 
@@ -76,12 +76,32 @@ class PlaceTask(ctypes.Structure):
     ]  # fmt: skip
 
 
+class LayerWeights(ctypes.Structure):
+    """`qk::Layer` of src/layers.h."""
+
+    _fields_ = [
+        ("norm1", c_void_p), ("q_norm", c_void_p), ("k_norm", c_void_p), ("norm2", c_void_p), ("qkv", LinearTask),
+        ("out", LinearTask), ("gate_up", LinearTask), ("down", LinearTask), ("norm_eps", c_float),
+        ("head_eps", c_float),
+    ]  # fmt: skip
+
+
+class LayersTask(ctypes.Structure):
+    """`qk::Layers` of src/layers.h."""
+
+    _fields_ = [
+        ("layers", c_void_p), ("count", c_int64), ("x", c_void_p), ("M", c_int64), ("cos", c_void_p),
+        ("sin", c_void_p), ("slots", c_void_p), ("layer_bytes", c_int64), ("attention", PagedTask),
+    ]  # fmt: skip
+
+
 SIGNATURES = {
     "qk_rms_norm": (None, [c_int32, POINTER(RmsNormTask)]),
     "qk_silu_mul": (None, [c_int32, POINTER(SiluMulTask)]),
     "qk_place": (None, [c_int32, POINTER(PlaceTask)]),
     "qk_sets": (ctypes.c_uint32, []),
     "qk_pack": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int32]),
+    "qk_layers": (c_int32, [c_int32, POINTER(LayersTask)]),
     "qk_linear": (c_int32, [c_int32, POINTER(LinearTask)]),
     "qk_paged": (c_int32, [c_int32, POINTER(PagedTask)]),
     "qk_full": (c_int32, [POINTER(FullTask)]),

@@ -33,6 +33,13 @@ def padded(values: Tensor) -> Tensor:
     return F.pad(values.float(), (0, -len(values) % PANEL)).contiguous()
 
 
+def weights(panels: Tensor, scale: Tensor, bias: Tensor | None, N: int, K: int) -> LinearTask:
+    """The part of a task that is the same for all rows. The tensors must outlive it."""
+    return LinearTask(
+        panels=panels.data_ptr(), scale=scale.data_ptr(), bias=None if bias is None else bias.data_ptr(), N=N, K=K
+    )
+
+
 def multiply(
     x: Tensor,
     panels: Tensor,
@@ -58,11 +65,10 @@ def multiply(
         return out
     if residual is not None:
         residual = residual.float().expand(M, N).contiguous()
-    task = LinearTask(
-        x.data_ptr(), x.stride(0), panels.data_ptr(), scale.data_ptr(), None if bias is None else bias.data_ptr(),
-        None if residual is None else residual.data_ptr(), out.data_ptr(), M, N, K, ACTIVATIONS[activation],
-        torch.get_num_threads(),
-    )  # fmt: skip
+    task = weights(panels, scale, bias, N, K)
+    task.x, task.x_stride, task.out, task.M = x.data_ptr(), x.stride(0), out.data_ptr(), M
+    task.residual = None if residual is None else residual.data_ptr()
+    task.activation, task.threads = ACTIVATIONS[activation], torch.get_num_threads()
     if library().qk_linear(set_number(), byref(task)):
         raise MemoryError("no memory for the rows of an int8 product")
     return out

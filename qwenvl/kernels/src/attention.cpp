@@ -51,86 +51,96 @@ void split(const qk::Job& whole, std::vector<qk::Job>& jobs) {
         jobs.push_back(job);
     }
 }
+#endif
 
-void run(std::vector<qk::Job>& jobs, int64_t D, int32_t threads, bool in_parts) {
-    if (jobs.empty()) return;
-    const int64_t rooms = qk::room_bytes(D) * threads;
-    int64_t floats = 0;
-    for (const qk::Job& job : jobs) floats += in_parts ? job.rows * qk::partial_row(D) : 0;
-    auto* memory = static_cast<char*>(buffer.at_least(static_cast<std::size_t>(rooms + floats * 4)));
-    auto* partial = reinterpret_cast<float*>(memory + rooms);
-    for (qk::Job& job : jobs) {
-        if (!in_parts) break;
-        job.partial = partial;
-        partial += job.rows * qk::partial_row(D);
+}  // namespace
+
+qk::PagedWork::PagedWork(int32_t set, const Paged& task, bool products_in_bfloat16)
+    : set_(set), keys_(task.keys), values_(task.values) {
+#ifdef QK_AVX512_BF16
+    if (products_in_bfloat16 && task.bfloat16) {
+        cut_jobs(task);
+        return;
     }
-    qk::run_jobs(jobs.data(), static_cast<int64_t>(jobs.size()), threads, memory);
+#else
+    (void)products_in_bfloat16;
+#endif
+    cut_spans(task);
 }
 
-void paged_in_bfloat16(const qk::Paged& task) {
-    std::vector<qk::Job> jobs;
-    const int64_t most = qk::job_rows(task.D) / (task.H / task.G);
-    int64_t out_row = 0;
+qk::PagedWork::~PagedWork() = default;
+
+void qk::PagedWork::cut_spans(const Paged& task) {
+    const int64_t most = SPAN_ROWS / (task.H / task.G), floats_a_row = task.H / task.G * partial_row(task.D);
+    int64_t out_row = 0, floats = 0;
+    for (int64_t b = 0; b < task.B; out_row += task.rows[b], ++b)
+        for (int64_t row = 0; row < task.rows[b]; row += most) {
+            const int64_t left = task.rows[b] - row;
+            add_spans(task, b, row, left < most ? left : most, out_row + row, spans_);
+        }
+    for (const Span& span : spans_) floats += span.rows * floats_a_row;
+    auto* partial = static_cast<float*>(buffer.at_least(static_cast<std::size_t>(floats) * sizeof(float)));
+    for (Span& span : spans_) {
+        span.partial = partial;
+        partial += span.rows * floats_a_row;
+    }
+}
+
+void qk::PagedWork::cut_jobs(const Paged& task) {
+#ifdef QK_AVX512_BF16
+    const int64_t most = job_rows(task.D) / (task.H / task.G), rooms = room_bytes(task.D) * task.threads;
+    int64_t out_row = 0, floats = 0;
     for (int64_t b = 0; b < task.B; out_row += task.rows[b], ++b)
         for (int64_t first = 0; first < task.rows[b]; first += most)
             for (int64_t g = 0; g < task.G; ++g) {
                 const int64_t left = task.rows[b] - first;
-                jobs.push_back(job_of(task, b, out_row, first, left < most ? left : most, g));
+                jobs_.push_back(job_of(task, b, out_row, first, left < most ? left : most, g));
             }
     // too few to keep every thread busy to the end: their keys are shared, with the same bits
-    const bool in_parts = static_cast<int64_t>(jobs.size()) < 4 * task.threads;
-    if (in_parts) {
-        std::vector<qk::Job> parts;
-        for (const qk::Job& job : jobs) split(job, parts);
-        jobs.swap(parts);
+    if (static_cast<int64_t>(jobs_.size()) < 4 * task.threads) {
+        std::vector<Job> parts;
+        for (const Job& job : jobs_) split(job, parts);
+        jobs_.swap(parts);
+        for (const Job& job : jobs_) floats += job.rows * partial_row(task.D);
     }
-    run(jobs, task.D, task.threads, in_parts);
-}
+    rooms_ = static_cast<char*>(buffer.at_least(static_cast<std::size_t>(rooms + floats * 4)));
+    auto* partial = reinterpret_cast<float*>(rooms_ + rooms);
+    for (Job& job : jobs_) {
+        if (!floats) break;
+        job.partial = partial;
+        partial += job.rows * partial_row(task.D);
+    }
+#else
+    (void)task;
 #endif
+}
 
-void run(int32_t set, const qk::Paged& task, std::vector<qk::Span>& spans) {
-    const int64_t group = task.H / task.G, partial_bytes = group * qk::partial_row(task.D);
-    std::size_t floats = 0;
-    for (const qk::Span& span : spans) floats += static_cast<std::size_t>(span.rows * partial_bytes);
-    auto* partial = static_cast<float*>(buffer.at_least(floats * sizeof(float)));
-    for (qk::Span& span : spans) {
-        span.partial = partial;
-        partial += span.rows * partial_bytes;
+void qk::PagedWork::share(const Paged& task) const {
+    if (spans_.empty() && jobs_.empty()) return;
+    const auto count = static_cast<int64_t>(spans_.size());
+#ifdef QK_AVX512_BF16
+    if (rooms_) {
+        const auto* keys = static_cast<const uint16_t*>(task.keys);
+        const auto* values = static_cast<const uint16_t*>(task.values);
+        return share_jobs(jobs_.data(), static_cast<int64_t>(jobs_.size()), rooms_,
+                          {keys - static_cast<const uint16_t*>(keys_), values - static_cast<const uint16_t*>(values_)});
     }
-    const auto count = static_cast<int64_t>(spans.size());
-    switch (set) {
+#endif
+    switch (set_) {
 #ifdef QK_AVX2
-        case qk::AVX2:
-        case qk::AVX_VNNI: return qk::paged_rows_avx2(task, spans.data(), count);
+        case AVX2:
+        case AVX_VNNI: return paged_rows_avx2(task, spans_.data(), count);
 #endif
 #ifdef QK_AVX512_VNNI
-        case qk::AVX512_VNNI: return qk::paged_rows_avx512(task, spans.data(), count);
+        case AVX512_VNNI: return paged_rows_avx512(task, spans_.data(), count);
 #endif
-        default: return qk::paged_rows_plain(task, spans.data(), count);
+        default: return paged_rows_plain(task, spans_.data(), count);
     }
-}
-
-}  // namespace
-
-void qk::paged(int32_t set, const Paged& task, bool products_in_bfloat16) {
-#ifdef QK_AVX512_BF16
-    if (products_in_bfloat16 && task.bfloat16) return paged_in_bfloat16(task);
-#else
-    (void)products_in_bfloat16;
-#endif
-    std::vector<Span> spans;
-    const int64_t most = SPAN_ROWS / (task.H / task.G);
-    int64_t out_row = 0;
-    for (int64_t b = 0; b < task.B; out_row += task.rows[b], ++b)
-        for (int64_t row = 0; row < task.rows[b]; row += most) {
-            const int64_t left = task.rows[b] - row;
-            add_spans(task, b, row, left < most ? left : most, out_row + row, spans);
-        }
-    if (!spans.empty()) run(set, task, spans);
 }
 
 void qk::full(const Full& task) {
 #ifdef QK_AVX512_BF16
+    if (!task.T || !task.H) return;
     std::vector<Job> jobs;
     const int64_t most = job_rows(task.D);
     for (int64_t h = 0; h < task.H; ++h)
@@ -145,7 +155,9 @@ void qk::full(const Full& task) {
             job.out = task.out + (first * task.H + h) * task.D, job.out_row = task.H * task.D, job.D = task.D;
             jobs.push_back(job);
         }
-    run(jobs, task.D, task.threads, false);
+    auto* rooms = static_cast<char*>(buffer.at_least(static_cast<std::size_t>(room_bytes(task.D) * task.threads)));
+#pragma omp parallel num_threads(task.threads)
+    share_jobs(jobs.data(), static_cast<int64_t>(jobs.size()), rooms, {});
 #else
     (void)task;
 #endif

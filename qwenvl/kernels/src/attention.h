@@ -4,6 +4,7 @@
 // S tokens of a sequence, T its query rows: the last T of the S.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace qk {
 
@@ -54,10 +55,34 @@ inline int64_t partial_row(int64_t D) { return D + 16; }
 // Everybody sees everybody. Only where AVX512_BF16 is there. Throws std::bad_alloc.
 void full(const Full& task);
 
-// Any number of rows over pages, in the instruction set `set`; many rows over bfloat16 keys may be multiplied in
-// bfloat16 where the CPU can. Throws std::bad_alloc.
-void paged(int32_t set, const Paged& task, bool products_in_bfloat16);
+struct Job;
 
+// Attention of any number of rows over pages, cut into pieces that a team of threads shares. The cuts depend on lengths
+// alone, so every layer of a decoder has the same ones.
+class PagedWork {
+public:
+    // In the instruction set `set`; over bfloat16 keys products may be of bfloat16 where the CPU can. One thread makes
+    // it, and its memory is that thread's until it makes another one. Throws std::bad_alloc.
+    PagedWork(int32_t set, const Paged& task, bool products_in_bfloat16);
+    ~PagedWork();
+
+    // A thread's share: every thread of a team calls it. `task` is the one it was made with, but for where keys and
+    // values lie.
+    void share(const Paged& task) const;
+
+private:
+    void cut_spans(const Paged& task);
+    void cut_jobs(const Paged& task);
+
+    int32_t set_;
+    std::vector<Span> spans_;
+    std::vector<Job> jobs_;
+    char* rooms_ = nullptr;
+    const void* keys_;
+    const void* values_;
+};
+
+// A thread's share of some spans.
 void paged_rows_plain(const Paged& task, const Span* spans, int64_t count);
 void paged_rows_avx2(const Paged& task, const Span* spans, int64_t count);
 void paged_rows_avx512(const Paged& task, const Span* spans, int64_t count);

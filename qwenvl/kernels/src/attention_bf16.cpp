@@ -242,15 +242,19 @@ int64_t qk::room_bytes(int64_t D) {
     return cutter.used;
 }
 
-void qk::run_jobs(const Job* jobs, int64_t count, int32_t threads, char* rooms) {
-#pragma omp parallel num_threads(threads)
-    {
-        Cutter cutter(rooms + omp_get_thread_num() * room_bytes(jobs[0].D));
-        Room room = room_in(cutter, jobs[0].D);
+void qk::share_jobs(const Job* jobs, int64_t count, char* rooms, const Shift& shift) {
+    Cutter cutter(rooms + omp_get_thread_num() * room_bytes(jobs[0].D));
+    Room room = room_in(cutter, jobs[0].D);
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < count; ++i) one_job(jobs[i], room);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < count; ++i)
-            if (jobs[i].partial && jobs[i].first_key == 0) join_jobs(jobs[i]);
+    for (int64_t i = 0; i < count; ++i) {
+        Job job = jobs[i];
+        if (job.bfloat16) {
+            job.keys = static_cast<const uint16_t*>(job.keys) + shift.keys;
+            job.values = static_cast<const uint16_t*>(job.values) + shift.values;
+        }
+        one_job(job, room);
     }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < count; ++i)
+        if (jobs[i].partial && jobs[i].first_key == 0) join_jobs(jobs[i]);
 }

@@ -35,7 +35,12 @@ struct Job {
 // Bytes that each thread needs.
 int64_t room_bytes(int64_t D);
 
-// `rooms` has room_bytes for each thread, aligned to 64.
-void run_jobs(const Job* jobs, int64_t count, int32_t threads, char* rooms);
+// By how many elements of a bfloat16 store the jobs' keys and values lie elsewhere: in another layer.
+struct Shift {
+    int64_t keys = 0, values = 0;
+};
+
+// A thread's share of some jobs: every thread of a team calls it. `rooms` has room_bytes for each thread, aligned to 64.
+void share_jobs(const Job* jobs, int64_t count, char* rooms, const Shift& shift);
 
 }  // namespace qk

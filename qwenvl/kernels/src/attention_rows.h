@@ -187,18 +187,16 @@ void join(const qk::Paged& task, const qk::Span& span, int64_t r) {
     for (int64_t d = 0; d < D; ++d) out[d] = sums[place<V>(static_cast<const T*>(nullptr), d)] / weight;
 }
 
+// A thread's share.
 template <class V, class T>
 void paged_rows(const qk::Paged& task, const qk::Span* spans, int64_t count) {
     const int64_t group = task.H / task.G;
-#pragma omp parallel num_threads(task.threads)
-    {
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < count; ++i) one_span<V, T>(task, spans[i]);
+    for (int64_t i = 0; i < count; ++i) one_span<V, T>(task, spans[i]);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < count; ++i) {
-            if (spans[i].first_key) continue;
-            for (int64_t r = 0; r < spans[i].rows * group; ++r) join<V, T>(task, spans[i], r);
-        }
+    for (int64_t i = 0; i < count; ++i) {
+        if (spans[i].first_key) continue;
+        for (int64_t r = 0; r < spans[i].rows * group; ++r) join<V, T>(task, spans[i], r);
     }
 }
 

@@ -53,3 +53,31 @@ uint32_t qk::cpu_sets() {
 uint32_t qk::cpu_sets() { return 1u << PLAIN; }
 
 #endif
+
+namespace {
+
+uint32_t compiled_sets() {
+    uint32_t sets = 1u << qk::PLAIN;
+#ifdef QK_AVX2
+    sets |= 1u << qk::AVX2;
+#endif
+#ifdef QK_AVX_VNNI
+    sets |= 1u << qk::AVX_VNNI;
+#endif
+#ifdef QK_AVX512_VNNI
+    sets |= 1u << qk::AVX512_VNNI;
+#endif
+#ifdef QK_AVX512_BF16
+    sets |= 1u << qk::AVX512_BF16;
+#endif
+    return sets;
+}
+
+}  // namespace
+
+uint32_t qk::usable_sets() {
+    static const uint32_t sets = compiled_sets() & cpu_sets();  // asking a virtual CPU takes microseconds
+    return sets;
+}
+
+bool qk::multiplies_bfloat16(int32_t set) { return set == AVX512_VNNI && usable_sets() >> AVX512_BF16 & 1; }

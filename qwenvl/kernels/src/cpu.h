@@ -11,4 +11,10 @@ enum Set : int32_t { PLAIN = 0, AVX2 = 1, AVX_VNNI = 2, AVX512_VNNI = 3, AVX512_
 // where AVX512_VNNI is chosen.
 uint32_t cpu_sets();
 
+// Those of them that are compiled.
+uint32_t usable_sets();
+
+// Whether attention may multiply in bfloat16 where `set` is chosen.
+bool multiplies_bfloat16(int32_t set);
+
 }  // namespace qk

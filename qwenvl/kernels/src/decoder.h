@@ -5,6 +5,8 @@
 
 namespace qk {
 
+constexpr int64_t MOST_PLACED = 512;  // D
+
 // out[m] = x[m] / rms(x[m]) * weight
 struct RmsNorm {
     const float* x;
@@ -39,14 +41,17 @@ struct Place {
     int32_t bfloat16, threads;
 };
 
+// A thread's share of the work: every thread of a team calls it.
+void place_share(int32_t set, const Place& task);
+
 void rms_norm_plain(const RmsNorm& task);
 void silu_mul_plain(const SiluMul& task);
-void place_plain(const Place& task);
+void place_share_plain(const Place& task);
 void rms_norm_avx2(const RmsNorm& task);
 void silu_mul_avx2(const SiluMul& task);
-void place_avx2(const Place& task);
+void place_share_avx2(const Place& task);
 void rms_norm_avx512(const RmsNorm& task);
 void silu_mul_avx512(const SiluMul& task);
-void place_avx512(const Place& task);
+void place_share_avx512(const Place& task);
 
 }  // namespace qk

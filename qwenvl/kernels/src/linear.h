@@ -13,6 +13,13 @@ constexpr int64_t PANEL = 64;
 
 enum Activation : int32_t { NO_ACTIVATION = 0, GELU_TANH = 1 };
 
+// What a row goes through before it is quantised.
+enum Before : int32_t {
+    AS_IS = 0,
+    RMS_NORM = 1,  // x / rms(x) * norm
+    SILU_MUL = 2,  // x is [M, 2 K]: silu of the first half times the second
+};
+
 struct Linear {
     const float* x;         // [M, K], row stride x_stride
     int64_t x_stride;
@@ -24,20 +31,32 @@ struct Linear {
     int64_t M, N, K;
     Activation activation;
     int32_t threads;
+    Before before;
+    float eps;              // of the norm
+    const float* norm;      // [K]
 };
 
 // Rows quantised at once: bounds the scratch memory (int8 rows, their scales and sums), not the speed.
 constexpr int64_t CHUNK_ROWS = 1024;
 struct Scratch {
-    int8_t* rows;    // [CHUNK_ROWS, row_stride(K)]
+    int8_t* rows;    // [CHUNK_ROWS, row_stride(K)]; in plain C++ one for each thread
     float* scales;   // [CHUNK_ROWS]
     int32_t* sums;   // [CHUNK_ROWS]
+    float* before;   // [threads, K]: a row before it is quantised
 };
+
+// Bytes of scratch for M rows of K inputs, and scratch in so many bytes, aligned to 64.
+int64_t scratch_bytes(int32_t set, int64_t M, int64_t K, int32_t threads);
+Scratch scratch_in(char* bytes, int32_t set, int64_t M, int64_t K, int32_t threads);
 
 // One cache line more than needed: rows 4 KiB apart would fight for the same few places in the L1 cache.
 inline int64_t row_stride(int64_t K) { return (K + 63) / 64 * 64 + 64; }
 
-// The same work in the instructions of each set; the caller has checked that the CPU has them.
+// A thread's share of the product, in the instructions of `set`, which this CPU has. Every thread of a team calls it;
+// when it returns in one of them the product is done.
+void linear_share(int32_t set, const Linear& task, const Scratch& scratch);
+
+// The same for each set.
 void linear_plain(const Linear& task, const Scratch& scratch);
 void linear_avx2(const Linear& task, const Scratch& scratch);
 void linear_avx_vnni(const Linear& task, const Scratch& scratch);

@@ -4,6 +4,8 @@
 // A tile is up to V::ROWS rows by V::VECTORS registers of outputs, its sums held in registers over the whole of K;
 // rows are cut in blocks whose int8 form stays in the L2 cache while panel after panel passes.
 #pragma once
+#include <omp.h>
+
 #include "linear_rows.h"
 
 namespace {
@@ -104,18 +106,19 @@ inline void block_times_panel(const qk::Linear& task, const qk::Scratch& scratch
     }
 }
 
+// A thread's share of the product.
 template <class V>
 void linear(const qk::Linear& task, const qk::Scratch& scratch) {
     const int64_t stride = qk::row_stride(task.K), panels = (task.N + qk::PANEL - 1) / qk::PANEL;
     int64_t block = BLOCK_BYTES / stride / V::ROWS * V::ROWS;
     if (block < V::ROWS) block = V::ROWS;
-#pragma omp parallel num_threads(task.threads)
+    float* room = scratch.before + omp_get_thread_num() * ((task.K + 15) / 16 * 16);
     for (int64_t chunk = 0; chunk < task.M; chunk += qk::CHUNK_ROWS) {
         const int64_t left = task.M - chunk, rows = left < qk::CHUNK_ROWS ? left : qk::CHUNK_ROWS;
         const int64_t blocks = (rows + block - 1) / block;
 #pragma omp for schedule(static)
         for (int64_t m = 0; m < rows; ++m)
-            quantise_row(task.x + (chunk + m) * task.x_stride, task.K, scratch.rows + m * stride, scratch.scales + m,
+            quantise_row(row_before(task, chunk + m, room), task.K, scratch.rows + m * stride, scratch.scales + m,
                          scratch.sums + m);
         if (rows <= FEW_TILES * V::ROWS) {
             // memory bound: neighbouring panels in one thread, so that what is fetched ahead is its own

@@ -16,13 +16,15 @@ void dots_of_panel(const uint8_t* panel, int64_t K4, const int8_t* row, int32_t*
 
 void qk::linear_plain(const Linear& task, const Scratch& scratch) {
     const int64_t K4 = (task.K + 3) / 4, panels = (task.N + PANEL - 1) / PANEL;
-#pragma omp parallel for schedule(static) num_threads(task.threads)
+#pragma omp for schedule(static)
     for (int64_t m = 0; m < task.M; ++m) {
         // every row is done from beginning to end by one thread, which needs room for one
-        int8_t* row = scratch.rows + omp_get_thread_num() * row_stride(task.K);
+        const int thread = omp_get_thread_num();
+        int8_t* row = scratch.rows + thread * row_stride(task.K);
+        float* room = scratch.before + thread * ((task.K + 15) / 16 * 16);
         float scale;
         int32_t sum, dots[PANEL];
-        quantise_row(task.x + m * task.x_stride, task.K, row, &scale, &sum);
+        quantise_row(row_before(task, m, room), task.K, row, &scale, &sum);
         for (int64_t p = 0; p < panels; ++p) {
             dots_of_panel(task.panels + p * K4 * PANEL * 4, K4, row, dots);
             finish_row(task, m, p, dots, scale, sum);

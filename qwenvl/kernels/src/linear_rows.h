@@ -2,8 +2,8 @@
 // each of them compiles this text for itself, so everything here has internal linkage and needs no library header
 // whose functions a linker could swap for another set's.
 #pragma once
-#include "floats.h"
 #include "linear.h"
+#include "row_parts.h"
 
 namespace {
 
@@ -18,6 +18,16 @@ inline float row_maximum(const float* x, int64_t K) {
     Word word;
     word.u = most;
     return word.f;
+}
+
+// Row m as it is to be quantised: where it lies, or in `room` [K] once it went through what comes before.
+inline const float* row_before(const qk::Linear& task, int64_t m, float* room) {
+    const float* x = task.x + m * task.x_stride;
+    switch (task.before) {
+        case qk::RMS_NORM: norm_row(x, task.norm, room, task.K, task.eps); return room;
+        case qk::SILU_MUL: silu_mul_row(x, x + task.K, room, task.K); return room;
+        default: return x;
+    }
 }
 
 // One row to int8: s = max|x| / 127, round(x / s) with ties to even. Bytes up to a multiple of 4 become zero.

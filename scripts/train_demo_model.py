@@ -52,6 +52,7 @@ class Run:
         self.optimizers = make_optimizers(self.net)
         self.shapes = ShapeHead(self.net.model.config.text_config.hidden_size)
         self.elapsed, self.step = 0.0, 0
+        self.heads_learn_until = WARM_STEPS if args.more else 0
         self.budget = args.minutes * 60
         self.vision_budget = 0.0 if args.more else args.vision_minutes * 60
         if args.more:
@@ -80,12 +81,16 @@ class Run:
             for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(kept)
             self.elapsed, self.step = state["elapsed"], state["step"]
+            if "shapes" in state:
+                self.shapes.load_state_dict(state["shapes"])
+            else:
+                self.heads_learn_until = self.step + WARM_STEPS
             print(f"going on at step {self.step}, {self.elapsed / 60:.1f} minutes in", flush=True)
 
     def save(self) -> None:
         state = {
             "net": self.net.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
-            "elapsed": self.elapsed, "step": self.step,
+            "elapsed": self.elapsed, "step": self.step, "shapes": self.shapes.state_dict(),
         }  # fmt: skip
         temporary = self.state_file.with_suffix(".tmp")
         torch.save(state, temporary)
@@ -129,7 +134,7 @@ class Run:
 
     def head_losses(self, batch: dict, merged, hidden):
         """What the heads that are thrown away afterwards say of the tower's work."""
-        if self.args.more and self.step < WARM_STEPS:
+        if self.step < self.heads_learn_until:
             merged, hidden = merged.detach(), hidden.detach()
         chars = self.net.char_loss(hidden, batch["chars"])[0]
         shapes, right = self.shapes.loss(merged, batch["shapes"])

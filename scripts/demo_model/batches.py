@@ -14,16 +14,16 @@ from demo_model.tokenizer import SPECIALS
 from demo_model.wordings import ask, reword
 
 # what is learnt last is asked more often; of a lone shape the place is learnt at once, of one among others very late
-HARD = {"place": 2.0, "count": 1.5, "label": 2.5, "word": 2.0}
-PLACE_AMONG_OTHERS = 4.0
+HARD = {"place": 2.0, "count": 1.5, "label": 3.0, "word": 2.0}
+PLACE_AMONG_OTHERS = 3.0
 
 
 def _scene(rng: random.Random, size: tuple[int, int]) -> Scene:
     """A scene to learn from: more print and more shapes together, which take longest, than in those to be tried on."""
     chance = rng.random()
-    if chance < 0.2:
+    if chance < 0.35:
         return text_scene(rng, size)
-    while chance < 0.4:
+    while chance < 0.45:
         scene = shapes_scene(rng, size)
         if len(scene.facts["items"]) > 1:
             return scene

@@ -153,8 +153,7 @@ class ShapeHead(nn.Linear):
     """Names the shape that a merged token shows and the ninth that shape lies in; thrown away like the character head.
 
     Without it the tower gathers "a star, a red one" wherever it likes, far from the star, and of several shapes the
-    place of a named one cannot be told: whoever finds the star has not found where it is. It is so small that every leg
-    of a training learns it anew.
+    place of a named one cannot be told: whoever finds the star has not found where it is.
     """
 
     def __init__(self, width: int):

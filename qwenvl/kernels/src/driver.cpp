@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "cpu.h"
+#include "layers.h"
 #include "linear.h"
 
 extern "C" {
@@ -18,6 +19,7 @@ void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_
 int32_t qk_linear(int32_t set, const qk::Linear* task);
 int32_t qk_paged(int32_t set, const qk::Paged* task);
 int32_t qk_full(const qk::Full* task);
+int32_t qk_layers(int32_t set, const qk::Layers* task);
 }
 
 namespace {
@@ -141,6 +143,48 @@ void try_full(int64_t T, int64_t S, int64_t H, int64_t D) {
         }
 }
 
+// Owns the weights of one product.
+struct Product {
+    std::vector<uint8_t> panels;
+    std::vector<float> scale;
+    qk::Linear task{};
+    Product(int64_t N, int64_t K) : panels(static_cast<std::size_t>((N + 63) / 64 * ((K + 3) / 4) * 256)) {
+        std::vector<int8_t> weight(static_cast<std::size_t>(N * K));
+        for (int8_t& w : weight) w = static_cast<int8_t>(static_cast<int>(generator() % 255) - 127);
+        qk_pack(weight.data(), N, K, panels.data(), 2);
+        scale.resize(static_cast<std::size_t>((N + 63) / 64 * 64), 0.001f);
+        task.panels = panels.data(), task.scale = scale.data(), task.N = N, task.K = K;
+    }
+};
+
+// Two layers on M rows of one sequence, by one thread and by two: the same bits, and numbers at all.
+void try_layers(int set, int64_t M) {
+    constexpr int64_t H = 4, G = 2, D = 32, W = 70, I = 37, L = 2, ROOM = 192;
+    const Product qkv((H + 2 * G) * D, W), out(W, H * D), gate_up(2 * I, W), down(W, I);
+    const std::vector<float> norm = numbers(W), head_norm = numbers(D), x = numbers(M * W), angles = numbers(M * D);
+    const qk::Layer layer{norm.data(), head_norm.data(), head_norm.data(), norm.data(), qkv.task, out.task,
+                          gate_up.task, down.task, 1e-6f, 1e-6f};
+    const qk::Layer layers[L] = {layer, layer};
+    std::vector<int64_t> slots;
+    for (int64_t m = 0; m < M; ++m) slots.push_back(m);
+    const int32_t table[] = {0, 1, 2};
+    const int32_t* pages[] = {table};
+    std::vector<float> results[2] = {x, x};
+    for (int threads : {1, 2}) {
+        std::vector<uint16_t> keys(static_cast<std::size_t>(L * G * ROOM * D)), values(keys.size());
+        qk::Layers task{layers, L, results[threads - 1].data(), M, angles.data(), angles.data(), slots.data(),
+                        G * ROOM * D * 2, {}};
+        task.attention.keys = keys.data(), task.attention.values = values.data();
+        task.attention.head = ROOM * D, task.attention.row = D, task.attention.bfloat16 = 1;
+        task.attention.threads = threads, task.attention.pages = pages;
+        task.attention.lengths = &M, task.attention.rows = &M;
+        task.attention.B = 1, task.attention.H = H, task.attention.G = G, task.attention.D = D;
+        check(qk_layers(set, &task) == 0, "memory", set);
+    }
+    for (float y : results[0]) check(std::isfinite(y), "a layer", set);
+    check(results[0] == results[1] && results[0] != x, "a layer", set);
+}
+
 }  // namespace
 
 int main() {
@@ -155,6 +199,7 @@ int main() {
                 try_paged(set, 300, 1, 1, 4, 128, bfloat16, threads);
                 try_paged(set, 130, 70, 3, 3, 96, bfloat16, threads);
             }
+        for (int64_t M : {1, 5, 130}) try_layers(set, M);
         std::printf("set %d: right\n", set);
     }
     if (qk_sets() >> qk::AVX512_BF16 & 1) {

@@ -70,7 +70,7 @@ class FakeEngine:
             "feature_cache": cache,
         }
 
-    def start(self, question: Question) -> Handle:
+    def start(self, question: Question, name: str = "-") -> Handle:
         if "refuse" in question.text:
             raise ContextLengthExceeded("This conversation is too long for the fake.")
         text = self.say(question)

@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
     "joins": {"app", "qwenvl.__main__"},
     "web": {"qwenvl.web"},
-    "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.keys", "qwenvl.limits",
-                "qwenvl.line", "qwenvl.tickets", "qwenvl.uploads", "qwenvl.watchdog"},
+    "service": {"qwenvl.service", "qwenvl.scheduler", "qwenvl.checks", "qwenvl.desk", "qwenvl.keys",
+                "qwenvl.limits", "qwenvl.line", "qwenvl.tickets", "qwenvl.turns", "qwenvl.uploads",
+                "qwenvl.watchdog"},
     "engine": {"qwenvl.engine", "qwenvl.kernels"},
     "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.memory",
                "qwenvl.metrics",

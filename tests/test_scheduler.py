@@ -8,6 +8,7 @@ from qwenvl.errors import ContextLengthExceeded, Internal, Loading, ModelError, 
 from qwenvl.messages import Failed, Finished, Piece, Progress, Question
 from qwenvl.native import Lock
 from qwenvl.scheduler import Scheduler
+from qwenvl.tickets import Asker
 from tests.conftest import Listener, wait_until
 from tests.fake_engine import FakeEngine
 
@@ -169,6 +170,16 @@ def test_an_exception_in_a_step_fails_the_running_ones_alone(make_scheduler):
     assert engine.running == []
 
 
+def test_the_log_names_whose_answers_a_broken_step_ended(make_scheduler, caplog):
+    scheduler = make_scheduler(FakeEngine(slots=2, slice_s=0.02))
+    listeners = [Listener() for _ in range(2)]
+    for listener, text, name in zip(listeners, ("secret forever", "raise"), ("id-1", "id-2"), strict=True):
+        scheduler.submit(Question((), text), listener, Asker("someone", name))
+    assert all(isinstance(end_of(listener), Failed) for listener in listeners)
+    traceback = next(record for record in caplog.records if record.exc_info)
+    assert "id-2" in traceback.getMessage() and "secret" not in caplog.text
+
+
 def test_an_answer_that_fails_fails_alone(make_scheduler):
     scheduler = make_scheduler(FakeEngine(slots=2))
     failing, other = ask(scheduler, "fail"), ask(scheduler, "other")
@@ -184,10 +195,10 @@ def test_a_question_refused_at_the_start_gets_the_engines_reason(make_scheduler)
 
 def test_a_start_that_breaks_is_an_internal_error(make_scheduler):
     class Broken(FakeEngine):
-        def start(self, question):
+        def start(self, question, name):
             if question.text == "break":
                 raise ZeroDivisionError
-            return super().start(question)
+            return super().start(question, name)
 
     scheduler = make_scheduler(Broken())
     assert end_of(ask(scheduler, "break")).error.code == "internal"

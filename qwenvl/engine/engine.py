@@ -72,8 +72,11 @@ class Engine:
             "prefix_cache": dataclasses.asdict(self.prefixes.stats()),
         }
 
-    def start(self, question: Question) -> Sequence:
-        """Take a question in. Cheap: no picture is looked at yet. Raises `ContextLengthExceeded`."""
+    def start(self, question: Question, name: str = "-") -> Sequence:
+        """Take a question in, which the log will know by `name`. Cheap: no picture is looked at yet.
+
+        Raises `ContextLengthExceeded`.
+        """
         grids = tuple(self.model.grid(picture) for picture in question.pictures)
         prompt = self.model.prompts.build(question, grids)
         room = self.max_context_tokens - len(prompt.ids)
@@ -84,7 +87,7 @@ class Engine:
             )
         letters = self.model.token_bytes
         sequence = Sequence(
-            question, prompt, grids, Detokenizer(letters), Guesser(prompt.ids), Repetition(letters.text)
+            question, prompt, grids, Detokenizer(letters), Guesser(prompt.ids), Repetition(letters.text), name
         )
         sequence.max_tokens = min(question.options.max_new_tokens, room)
         self._newcomers.append((sequence, self.reader.read(sequence, lambda: self._running)))
@@ -206,7 +209,7 @@ class Engine:
 
     def _fail(self, sequence: Sequence) -> Event:
         """End one answer after an exception; the log has the traceback, the user a sentence."""
-        log.exception("an answer failed")
+        log.exception("Request %s failed in the engine.", sequence.name)
         self._remove(sequence)
         return sequence, Failed(Internal("The model failed on this question. Please try again."))
 

@@ -18,6 +18,7 @@ from qwenvl.messages import Answer, AnsweredPicture, Piece, Question, Timings, U
 class Sequence:
     """One answer. `next_position` is the M-RoPE position of the token to come, which is not the number of tokens.
 
+    `name`: what the log calls it.
     `numbers` [prompt]: what each token of the prompt is, with pictures told apart (see `prefix`).
     `forgotten`: one of its pictures was forgotten meanwhile, so nothing it reads may be kept.
     """
@@ -28,6 +29,7 @@ class Sequence:
     detokenizer: Detokenizer
     guesser: Guesser
     repetition: Repetition
+    name: str = "-"
     numbers: np.ndarray | None = None
     kv: KV | None = None
     next_position: int = 0

@@ -113,6 +113,26 @@ def test_a_failing_answer_fails_alone(int8_engine, monkeypatch):
     assert ask(int8_engine, PICTURE) == expected
 
 
+@pytest.mark.parametrize("stage", ["encode", "decode"])
+def test_a_traceback_in_the_log_has_the_requests_name_and_nothing_of_what_was_asked(
+    int8_engine, monkeypatch, caplog, stage
+):
+    good, bad = (int8_engine.start(question(p, text="my secret"), n) for p, n in ((PICTURE, "good"), (OTHER, "bad-7")))
+    if stage == "encode":
+        pixels = type(int8_engine.reader).pixels
+        monkeypatch.setattr(
+            int8_engine.reader, "pixels", lambda p: pixels(int8_engine.reader, p) if p is not OTHER else 1 / 0
+        )
+    else:
+        while len(bad.tokens) < 2:
+            int8_engine.step()
+        bad.kv.table = None
+    assert [type(end) for end in run(int8_engine, good, bad)] == [Finished, Failed]
+    tracebacks = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert len(tracebacks) == 1 and "bad-7" in tracebacks[0] and "good" not in tracebacks[0]
+    assert "secret" not in caplog.text
+
+
 def test_a_newcomer_and_running_answers_take_turns(int8_engine):
     running = int8_engine.start(question(PICTURE, max_new_tokens=40))
     while not running.tokens:

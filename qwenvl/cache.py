@@ -29,6 +29,10 @@ class ByteLRU:
         self._bytes = self._hits = self._misses = 0
         self._lock = Lock()
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether it is there, which neither counts nor makes it the most recently used."""
+        return key in self._entries
+
     def get(self, key: Hashable) -> Any | None:
         """The value, now the most recently used; None when it is not there."""
         with self._lock:

@@ -2,13 +2,11 @@
 
 A newcomer's work (vision layers, then prefill chunks) is a generator that stops after every slice; running answers
 advance together, one token each, in one batch. With both kinds waiting, slices take turns: running streams keep
-flowing while somebody else's picture is read, and the newcomer is never starved.
+flowing while somebody else's picture is read, and no newcomer is starved. Which newcomer is next: see `newcomers`.
 """
 
 import dataclasses
 import logging
-from collections import deque
-from collections.abc import Generator
 
 import torch
 from torch import Tensor
@@ -21,14 +19,15 @@ from qwenvl.engine.kv import KVStore
 from qwenvl.engine.language import Rows
 from qwenvl.engine.linear import kernel_name
 from qwenvl.engine.model import Model
+from qwenvl.engine.newcomers import Newcomers
 from qwenvl.engine.prefix import PrefixCache
 from qwenvl.engine.reading import Reader
 from qwenvl.engine.repetition import Repetition
 from qwenvl.engine.sampling import choose
 from qwenvl.engine.sequence import Sequence
 from qwenvl.engine.speculation import MOST_ROWS, Guesser
-from qwenvl.errors import ContextLengthExceeded, Internal
-from qwenvl.messages import Answer, Failed, Finished, Message, Piece, Progress, Question
+from qwenvl.errors import ContextLengthExceeded, ImageTooLarge, Internal
+from qwenvl.messages import Answer, Failed, Finished, Message, Piece, Question
 
 log = logging.getLogger(__name__)
 Event = tuple[Sequence, Message]
@@ -40,7 +39,7 @@ class Engine:
     def __init__(self, model: Model, *, slots: int = 8, feature_cache_bytes: int = 512 << 20,
                  prefix_cache_bytes: int = 1 << 30, kv_bytes: int = 2 << 30, max_context_tokens: int = 8192,
                  prefill_chunk_tokens: int = 128, kv_dtype: torch.dtype = torch.bfloat16,
-                 speculation_tokens: int = 7):  # fmt: skip
+                 speculation_tokens: int = 7, reading_bytes: int = 1 << 30):  # fmt: skip
         self.model, self.slots, self.max_context_tokens = model, slots, max_context_tokens
         self.speculation_tokens = speculation_tokens
         text = model.text
@@ -58,7 +57,7 @@ class Engine:
             "kernels": {"int8": kernel_name(), **kernel_names()},
             "fidelity": summary(model.fidelity),
         }
-        self._newcomers: deque[tuple[Sequence, Generator[Progress | None]]] = deque()
+        self._newcomers = Newcomers(reading_bytes, slots)
         self._running: list[Sequence] = []
         self._newcomer_next = True
 
@@ -75,7 +74,7 @@ class Engine:
     def start(self, question: Question, name: str = "-") -> Sequence:
         """Take a question in, which the log will know by `name`. Cheap: no picture is looked at yet.
 
-        Raises `ContextLengthExceeded`.
+        Raises `ContextLengthExceeded`, or `ImageTooLarge` for pictures that there is no memory for.
         """
         grids = tuple(self.model.grid(picture) for picture in question.pictures)
         prompt = self.model.prompts.build(question, grids)
@@ -90,7 +89,13 @@ class Engine:
             question, prompt, grids, Detokenizer(letters), Guesser(prompt.ids), Repetition(letters.text), name
         )
         sequence.max_tokens = min(question.options.max_new_tokens, room)
-        self._newcomers.append((sequence, self.reader.read(sequence, lambda: self._running)))
+        work = self.reader.plan(sequence, self._running)
+        if work.nbytes > self._newcomers.max_bytes:
+            raise ImageTooLarge(
+                f"Reading these pictures takes {work.nbytes >> 20} MiB of memory, and this server has "
+                f"{self._newcomers.max_bytes >> 20} for it. Use less detail or fewer pictures."
+            )
+        self._newcomers.add(sequence, work, self.reader.read(sequence, lambda: self._running))
         return sequence
 
     @torch.inference_mode()
@@ -113,22 +118,26 @@ class Engine:
     def forget(self, sha256: str) -> None:
         """Drop a picture from the caches, in every detail; answers that are still about it will leave nothing there."""
         self.reader.forget(sha256)
-        for sequence in [*self._running, *(newcomer for newcomer, _ in self._newcomers)]:
+        for sequence in [*self._running, *self._newcomers]:
             sequence.forgotten |= any(picture.sha256 == sha256 for picture in sequence.question.pictures)
 
     # --- newcomers ---
 
     def _advance_newcomer(self) -> list[Event]:
-        sequence, work = self._newcomers[0]
-        try:
-            progress = next(work)
-            return [] if progress is None else [(sequence, progress)]
-        except StopIteration:
-            self._newcomers.popleft()
-            self._running.append(sequence)
-            return self._write(sequence)
-        except Exception:
-            return [self._fail(sequence)]
+        for newcomer in self._newcomers.in_turn():
+            sequence = newcomer.sequence
+            try:
+                progress = next(newcomer.reading)
+            except StopIteration:
+                self._newcomers.remove(sequence)
+                self._running.append(sequence)
+                return self._write(sequence)
+            except Exception:
+                return [self._fail(sequence)]
+            if progress is not None:
+                self._newcomers.note_slice()
+                return [(sequence, progress)]
+        return []
 
     # --- running answers ---
 
@@ -215,9 +224,7 @@ class Engine:
 
     def _remove(self, sequence: Sequence) -> None:
         self._running = [s for s in self._running if s is not sequence]
-        for _, work in [n for n in self._newcomers if n[0] is sequence]:
-            work.close()
-        self._newcomers = deque(n for n in self._newcomers if n[0] is not sequence)
+        self._newcomers.remove(sequence)
         if sequence.kv is not None:
             sequence.kv.release()
             sequence.kv = None

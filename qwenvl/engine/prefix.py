@@ -54,9 +54,7 @@ class PrefixCache:
 
         At least one token is left over: the one whose logits are wanted.
         """
-        candidates = [*((prefix, key) for key, prefix in self._kept.items()), *((prefix, None) for prefix in running)]
-        best, key = max(candidates, key=lambda found: found[0].common(numbers), default=(None, None))
-        length = 0 if best is None else min(best.common(numbers), len(numbers) - 1)
+        best, key, length = self._longest(numbers, running)
         with self._lock:
             if length < LEAST_TOKENS:
                 self._misses += 1
@@ -65,6 +63,16 @@ class PrefixCache:
             if key is not None:
                 self._kept.move_to_end(key)
         return best.kv, length
+
+    def length(self, numbers: np.ndarray, running: Iterable[Prefix] = ()) -> int:
+        """For how many tokens `find` would have keys and values now; looking is not using."""
+        length = self._longest(numbers, running)[2]
+        return length if length >= LEAST_TOKENS else 0
+
+    def _longest(self, numbers: np.ndarray, running: Iterable[Prefix]) -> tuple[Prefix | None, int | None, int]:
+        candidates = [*((prefix, key) for key, prefix in self._kept.items()), *((prefix, None) for prefix in running)]
+        best, key = max(candidates, key=lambda found: found[0].common(numbers), default=(None, None))
+        return best, key, 0 if best is None else min(best.common(numbers), len(numbers) - 1)
 
     def put(self, prefix: Prefix) -> None:
         """Keep what a sequence holds, which writes no more. Prefixes that it wholly contains leave."""

@@ -16,6 +16,7 @@ from qwenvl.cache import ByteLRU
 from qwenvl.engine.kv import KV, PAGE_TOKENS, KVStore, pages_for
 from qwenvl.engine.language import Rows
 from qwenvl.engine.model import Model
+from qwenvl.engine.newcomers import Work
 from qwenvl.engine.prefix import LEAST_TOKENS, Prefix, PrefixCache, token_numbers
 from qwenvl.engine.prompt import Prompt
 from qwenvl.engine.rope import token_positions
@@ -26,6 +27,9 @@ from qwenvl.messages import Progress
 
 # pictures whose number is remembered; one that is forgotten gets a new number, and shares nothing with its past
 KNOWN_PICTURES = 4096
+# float32 rows of the tower's width that encoding holds for a patch at most: itself, its query, key and value, the
+# pixels twice, what attention and mergers lay out
+ROWS_A_PATCH = 10
 
 
 class Reader:
@@ -67,13 +71,28 @@ class Reader:
         self._picture_numbers.move_to_end(key)
         return self._picture_numbers[key]
 
+    def plan(self, sequence: Sequence, running: Iterable[Sequence]) -> Work:
+        """What reading a question would take now; and its numbers, which `read` needs."""
+        pictures, prompt, vision = sequence.question.pictures, sequence.prompt, self.model.vision
+        sequence.numbers = token_numbers(prompt, [self._number(picture) for picture in pictures])
+        done = self.prefixes.length(sequence.numbers, [self.prefix(other) for other in running])
+        unread = [
+            (self.feature_key(picture), h * w)
+            for picture, start, (h, w) in zip(pictures, prompt.picture_starts, sequence.grids, strict=True)
+            if start + h * w > done
+        ]
+        encoded = {key: tokens * vision.merge**2 for key, tokens in unread if key not in self.features}
+        slices = -(-(len(prompt.ids) - done) // self.chunk) + sum(map(vision.slices, encoded.values()))
+        token_bytes = 4 * self.model.text.embedding.shape[1] * (1 + len(vision.deepstack))
+        held = token_bytes * sum(tokens for _, tokens in unread)
+        working = 4 * ROWS_A_PATCH * vision.width * max(encoded.values(), default=0)
+        return Work(slices, held + working, frozenset(encoded))
+
     def read(self, sequence: Sequence, running: Callable[[], Iterable[Sequence]]) -> Generator[Progress | None]:
         """Bring a sequence to its first logits. Stops after every slice with the progress made; None is no progress.
 
         `running()` are the answers being written when its turn comes.
         """
-        pictures = [self._number(picture) for picture in sequence.question.pictures]
-        sequence.numbers = token_numbers(sequence.prompt, pictures)
         while not self._begin(sequence, running()):
             yield None  # the keys and values of running answers need the room
         sequence.cached_tokens = sequence.kv.length
@@ -150,13 +169,11 @@ class Reader:
         """The rest of the prompt through the decoder, a chunk a slice; a boundary may lie inside a picture."""
         text, prompt, kv = self.model.text, sequence.prompt, sequence.kv
         positions, sequence.next_position = token_positions(prompt.segments)
-        x, visual, levels = self._inputs(prompt, encoded)
         first, T, started = kv.length, len(prompt.ids), time.monotonic()
         cut = _end_of_pictures(prompt) if self.prefixes.max_bytes else 0
         for start, end in self._chunks(first, T, cut):
-            own = (visual >= start) & (visual < end)
-            chunk_levels = tuple(level[own] for level in levels)
-            hidden = text.forward([Rows(x[start:end], positions[:, start:end], kv, visual[own] - start, chunk_levels)])
+            x, visual, levels = self._inputs(prompt, encoded, start, end)
+            hidden = text.forward([Rows(x, positions[:, start:end], kv, visual, levels)])
             left = (time.monotonic() - started) * (T - end) / (end - first)
             if end == T:
                 sequence.logits = text.logits(hidden[-1:])[0]
@@ -171,16 +188,21 @@ class Reader:
             yield start, stop
             start = stop
 
-    def _inputs(self, prompt: Prompt, encoded: dict[int, Features]) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Embeddings [T, H] with the pictures in place, rows of picture tokens [n], DeepStack levels each [n, H]."""
-        x = self.model.text.embed(torch.tensor(prompt.ids))
-        if not encoded:
+    def _inputs(self, prompt: Prompt, encoded: dict[int, Features], start: int, end: int
+                ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
+        """Some tokens' embeddings [T, H], pictures in place; rows of picture tokens [n]; DeepStack levels [n, H]."""
+        x = self.model.text.embed(torch.tensor(prompt.ids[start:end]))
+        rows, levels = [], []
+        for i, features in encoded.items():
+            at = prompt.picture_starts[i]
+            first, last = max(start, at), min(end, at + features.tokens)
+            if first < last:
+                x[first - start : last - start] = features.merged[first - at : last - at]
+                rows.append(torch.arange(first - start, last - start))
+                levels.append([level[first - at : last - at] for level in features.levels])
+        if not rows:
             return x, torch.empty(0, dtype=torch.long), ()
-        starts = [prompt.picture_starts[i] for i in encoded]
-        features = list(encoded.values())
-        visual = torch.cat([torch.arange(s, s + f.tokens) for s, f in zip(starts, features, strict=True)])
-        x[visual] = torch.cat([f.merged for f in features])
-        return x, visual, tuple(torch.cat(level) for level in zip(*(f.levels for f in features), strict=True))
+        return x, torch.cat(rows), tuple(torch.cat(level) for level in zip(*levels, strict=True))
 
 
 def _end_of_pictures(prompt: Prompt) -> int:

@@ -110,6 +110,14 @@ class VisionTower:
                 levels.append(self.deepstack[self.deepstack_after.index(i)](x, joined))
         return Features(self.merger(x, joined), tuple(levels), (h // self.merge, w // self.merge))
 
+    def slices(self, patches: int) -> int:
+        """How often `encode` yields for a picture of so many patches."""
+        return len(self.blocks) * len(_slices(patches))
+
+    @property
+    def width(self) -> int:
+        return self.position_table.shape[1]
+
     @staticmethod
     def _rest_of_layer(block: Block, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Some rows x [n, D] and their queries through the layer, in place, over the keys and values of all rows."""

@@ -59,8 +59,12 @@ class Settings:
     max_upload_bytes: int = setting(16 * MIB, "bytes of one picture's file", least=1)
     max_image_pixels: int = setting(50_000_000, "pixels of one picture, read from its header before decoding", least=1)
     memory_mb: int = setting(
-        0, "MiB of memory in all, which the caches below are cut down to fit; 0 = 90 % of the container's or machine's",
+        0, "MiB of memory in all, to which what stands below is cut down; 0 = 90 % of the container's or machine's",
         least=0,
+    )  # fmt: skip
+    work_bytes: int = setting(
+        2048 * MIB, "bytes for reading questions, decoding pictures and taking in requests; what needs more is refused",
+        least=MIB,
     )  # fmt: skip
     feature_cache_bytes: int = setting(512 * MIB, "bytes of encoded pictures kept in memory", least=0)
     kv_bytes: int = setting(

@@ -12,7 +12,7 @@ import io
 import math
 import struct
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,17 +78,17 @@ class Picture:
     notes: tuple[str, ...] = ()
 
 
-def read_picture(
-    data: bytes, *, detail: str = "balanced", max_bytes: int = 16 * MIB, max_pixels: int = 50_000_000
-) -> Picture:
-    """Decode a picture's file. Raises the 400, 413 or 415 that tells the sender what to do instead."""
+def read_picture(data: bytes, *, detail: str = "balanced", max_bytes: int = 16 * MIB, max_pixels: int = 50_000_000,
+                 room: Callable = contextlib.nullcontext) -> Picture:  # fmt: skip
+    """Decode a picture's file, within `room(opened)`. Raises the 400, 413 or 415 that says what to do instead."""
     if detail not in DETAIL_LIMITS:
         raise InvalidRequest(f"detail must be one of {', '.join(DETAIL_LIMITS)}.")
     kind = _checked_kind(data, max_bytes)
     with _decoder_errors(max_pixels):
         image = _open(data, kind, max_pixels)
         width, height = image.size
-        rgb = _decoded(image, _shrunk_size(image.size, *DETAIL_LIMITS[detail]))
+        with room(image):
+            rgb = _decoded(image, _shrunk_size(image.size, *DETAIL_LIMITS[detail]))
         orientation = _orientation(image)
     if orientation in _UPRIGHT:
         rgb = rgb.transpose(_UPRIGHT[orientation])

@@ -16,9 +16,10 @@ from qwenvl.errors import InvalidRequest, MissingImage, QueueFull, Unauthorized
 from qwenvl.images import Picture, read_picture
 from qwenvl.keys import Keys
 from qwenvl.limits import Pace, client_of
-from qwenvl.memory import resident_bytes
+from qwenvl.memory import decoding_bytes, receiving_bytes, resident_bytes
 from qwenvl.messages import DEFAULT_QUESTION, Failed, Finished, Message, Options, Question
 from qwenvl.metrics import Metrics
+from qwenvl.room import Room
 from qwenvl.scheduler import ANYBODY, Scheduler
 from qwenvl.tickets import Asker, Ticket
 from qwenvl.uploads import Upload, UploadStore
@@ -43,6 +44,8 @@ class Service:
         self.settings = settings
         self._keys = Keys.from_settings(settings)
         self._uploads = UploadStore(settings.upload_store_bytes, settings.upload_ttl_s)
+        self.receiving = Room(receiving_bytes(settings))  # for bodies of requests
+        self._decoding = Room(decoding_bytes(settings))
         self._load = load
         self._pace = Pace(settings.client_requests_per_minute)
         self._watchdog = Watchdog(self._make_scheduler, settings.stall_timeout_s)
@@ -133,8 +136,9 @@ class Service:
         """Decode a picture's file. Slow."""
         settings = self.settings
         return read_picture(
-            data, detail=detail, max_bytes=settings.max_upload_bytes, max_pixels=settings.max_image_pixels
-        )
+            data, detail=detail, max_bytes=settings.max_upload_bytes, max_pixels=settings.max_image_pixels,
+            room=self._decoding.to_decode,
+        )  # fmt: skip
 
     def add_upload(self, data: bytes) -> Upload:
         """Keep a picture's file for later questions, after looking whether it is one. Slow."""

@@ -18,7 +18,7 @@ LAYERS = {
     "engine": {"qwenvl.engine", "qwenvl.kernels"},
     "leaves": {"qwenvl.config", "qwenvl.errors", "qwenvl.messages", "qwenvl.images", "qwenvl.cache", "qwenvl.memory",
                "qwenvl.metrics",
-               "qwenvl.native", "qwenvl"},
+               "qwenvl.native", "qwenvl.room", "qwenvl"},
 }  # fmt: skip
 MAY_IMPORT = {
     "joins": {"joins", "web", "service", "engine", "leaves"},

@@ -63,19 +63,35 @@ def test_where_there_is_little_the_caches_share_it(machine, total):
     caches = sum(getattr(fitted, name) for name in memory.CACHES)
     assert caches + memory.weights_bytes(fitted) <= fitted.memory_mb * MIB
     assert fitted.prefix_cache_bytes <= fitted.kv_bytes
-    assert caches >= memory.LEAST_CACHES_BYTES - 3 * MIB
+    assert caches + memory.weights_bytes(fitted) + fitted.work_bytes + memory.BASE_BYTES < (fitted.memory_mb + 1) * MIB
+    # the store of keys and values holds the longest question, which makes it no larger than it may be
+    assert (fitted.max_context_tokens + memory.SPARE_TOKENS) * memory.kv_token_bytes(fitted) <= fitted.kv_bytes
+    assert fitted.max_context_tokens >= 2000
+
+
+def test_in_four_gigabytes_a_whole_picture_can_be_read_and_a_photo_decoded(machine):
+    """Bytes of a 1024x1024 picture in the 2B model: 4,096 patches of width 1,024 in ten copies, features, levels."""
+    fitted = memory.fit(Settings(), machine(4 * GIB))
+    assert memory.reading_bytes(fitted) >= 4096 * 1024 * 4 * 10 + 1024 * 2048 * 4 * 4
+    assert memory.decoding_bytes(fitted) >= 48_000_000 * 5
 
 
 def test_a_budget_that_cannot_do_is_refused_with_what_it_takes(machine):
     with pytest.raises(InvalidRequest, match=r"QWENVL_MEMORY_MB: 2000 MiB .* about \d{4} MiB"):
         memory.fit(Settings(memory_mb=2000), machine())
     fitted = memory.fit(Settings(), machine(2 * GIB))  # found, not asked for: a warning
-    assert sum(getattr(fitted, name) for name in memory.CACHES) <= memory.LEAST_CACHES_BYTES
+    assert sum(getattr(fitted, name) for name in memory.CACHES) <= memory.LEAST_ROOM_BYTES
 
 
 def test_a_cache_that_is_off_stays_off_and_the_demo_fits_anywhere(machine):
     fitted = memory.fit(Settings(model="demo", feature_cache_bytes=0, memory_mb=700), machine())
     assert fitted.feature_cache_bytes == 0 and fitted.memory_mb == 700
+
+
+def test_tokens_are_counted_as_the_model_keeps_them(tmp_path):
+    assert memory.kv_token_bytes(Settings(model="Qwen/Qwen3-VL-2B-Instruct")) == 112 * 1024
+    assert memory.kv_token_bytes(Settings(model="demo")) == 2 * 4 * 2 * 32 * 2
+    assert memory.kv_token_bytes(Settings(model="demo", quantization="none")) == 2 * 4 * 2 * 32 * 4
 
 
 def test_weights_follow_the_files(tmp_path):

@@ -23,6 +23,7 @@ from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.quantized import open_saved, open_writer, version_of
 from qwenvl.engine.threads import default_threads
 from qwenvl.errors import ModelError
+from qwenvl.memory import reading_bytes
 from qwenvl.messages import Failed, Options, Progress, Question
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def load_engine(settings: Settings, report: Report) -> Engine:
         kv_bytes=settings.kv_bytes,
         max_context_tokens=settings.max_context_tokens,
         speculation_tokens=settings.speculation_tokens,
+        reading_bytes=reading_bytes(settings),
         kv_dtype=_kv_dtype(settings.kv_dtype, model.quantization),
     )
 

@@ -15,7 +15,7 @@ from flask_socketio import SocketIO
 from qwenvl.config import MIB
 from qwenvl.images import ACCEPTED
 from qwenvl.service import Service
-from qwenvl.web import access, guard, routes
+from qwenvl.web import access, bodies, guard, routes
 from qwenvl.web.asking import Web
 from qwenvl.web.events import Events
 from qwenvl.web.mailbox import Bridge, Workshop
@@ -33,7 +33,7 @@ def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> F
     web = Web(service, Bridge(), Workshop())
     app.extensions["qwenvl"] = web
     _configure(app, service)
-    guard.protect(app, _origins(service), service.metrics.rejected)
+    guard.protect(app, _origins(service), service.metrics.rejected, service.receiving)
     access.control(app, service)
     Compress(app)  # by content type, so event streams are left alone
     app.register_blueprint(routes.bp)
@@ -46,12 +46,13 @@ def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> F
 
 def _configure(app: Flask, service: Service) -> None:
     settings = service.settings
+    most = service.receiving.max_bytes // bodies.COPIES
     app.json.ensure_ascii = False
     app.json.sort_keys = False
     app.url_map.strict_slashes = False
     app.config.update(
-        MAX_CONTENT_LENGTH=settings.max_images * settings.max_upload_bytes + MIB,
-        MAX_JSON_BYTES=_base64_bytes(settings.max_upload_bytes),
+        MAX_CONTENT_LENGTH=min(most, settings.max_images * settings.max_upload_bytes + MIB),
+        MAX_JSON_BYTES=min(most, _base64_bytes(settings.max_upload_bytes)),
         MAX_FORM_MEMORY_SIZE=guard.MAX_FIELD_BYTES,
         MAX_FORM_PARTS=64,
         MAX_FILE_BYTES=settings.max_upload_bytes,

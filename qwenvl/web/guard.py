@@ -3,7 +3,6 @@
 Knows HTTP; knows no route.
 """
 
-import io
 import logging
 import re
 import secrets
@@ -11,10 +10,12 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import gevent
-from flask import Flask, Request, Response, current_app, g, jsonify, request
+from flask import Flask, Response, current_app, g, jsonify, request
 from werkzeug.exceptions import HTTPException
 
-from qwenvl.errors import ImageFileTooLarge, Internal, QwenVLError
+from qwenvl.errors import Internal, QwenVLError
+from qwenvl.room import Room
+from qwenvl.web.bodies import BoundedRequest
 
 log = logging.getLogger(__name__)
 
@@ -30,26 +31,6 @@ _SENTENCES = {
     413: f"The request is too large. Send fewer or smaller pictures; a text field may have {MAX_FIELD_BYTES} bytes.",
     415: "This content type is not understood. Send multipart/form-data or application/json.",
 }
-
-
-class CappedFile(io.BytesIO):
-    """An uploaded file in memory that refuses to grow past its limit."""
-
-    def __init__(self, max_bytes: int):
-        super().__init__()
-        self.max_bytes = max_bytes
-
-    def write(self, data) -> int:
-        if self.tell() + len(data) > self.max_bytes:
-            raise ImageFileTooLarge(f"The file is too large. At most {self.max_bytes} bytes are accepted.")
-        return super().write(data)
-
-
-class BoundedRequest(Request):
-    """A request whose files stay in memory, each within QWENVL_MAX_UPLOAD_BYTES."""
-
-    def _get_file_stream(self, total_content_length, content_type, filename=None, content_length=None):
-        return CappedFile(current_app.config["MAX_FILE_BYTES"])
 
 
 def same_origin(origin: str | None, environ: Mapping[str, str], allowed: tuple[str, ...] = ()) -> bool:
@@ -75,8 +56,11 @@ def _host_and_port(url: str) -> tuple[str, int] | None:
     return (parts.hostname, port) if parts.hostname and port else None
 
 
-def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[str], None]) -> None:
-    """Install the guards on an application. `rejected(code)` hears of every request that was refused."""
+def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[str], None], receiving: Room) -> None:
+    """Install the guards on an application. `rejected(code)` hears of every request that was refused.
+
+    `receiving` is the room for all requests' bodies.
+    """
     app.request_class = BoundedRequest
     app.register_error_handler(QwenVLError, _known_error)
     app.register_error_handler(HTTPException, _http_error)
@@ -85,6 +69,7 @@ def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[st
     @app.before_request
     def check_request():
         g.request_id = secrets.token_hex(8)
+        request.count_body(receiving)
         request.max_content_length = _max_body_bytes(request.mimetype)
         origin = request.headers.get("Origin")
         unsafe = request.method not in ("GET", "HEAD", "OPTIONS")
@@ -94,7 +79,8 @@ def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[st
 
     @app.after_request
     def finish(response: Response) -> Response:
-        _drain(request.environ.get("wsgi.input"))
+        _drain(request.counted.stream if request.counted else None)
+        request.forget_body()
         if "error_code" in g and "taken" not in g:  # how a question ends that was taken in is noted elsewhere
             rejected(g.error_code)
             log.info("refused id=%s client=%s code=%s", g.request_id, g.get("client", "-"), g.error_code)

@@ -55,11 +55,13 @@ def metrics():
 @bp.post("/upload")
 def upload():
     """A picture and a question in one request, from curl and scripts. Answers whole, or streams when asked to."""
+    streamed = wants_stream()
     prepared = prepare(web(), question_fields(), g.client)
+    forget_body()
     mailbox = Mailbox(web().bridge)
     ticket = web().service.ask(prepared.question, mailbox.put, Asker(g.client, g.request_id))
     g.taken = True
-    if wants_stream():
+    if streamed:
         return stream(mailbox, ticket, prepared)
     answer = wait_for_answer(mailbox, ticket, request.environ)
     return jsonify({"request_id": g.request_id, **answer_fields(answer, prepared.image_ids)})
@@ -98,6 +100,12 @@ def stream(mailbox: Mailbox, ticket, prepared: Prepared) -> Response:
     return response
 
 
+def forget_body() -> None:
+    """The question is ready: what it was read from would only lie in memory while it is answered."""
+    g.pop("values", None)
+    request.forget_body()
+
+
 def wants_stream() -> bool:
     flag = str(_values().get("stream", request.args.get("stream", ""))).lower()
     accepts = [kind.lower() for kind, _ in request.accept_mimetypes]
@@ -122,11 +130,17 @@ def question_fields() -> Fields:
 
 def _values() -> dict[str, Any]:
     """Everything but files: a JSON body's object, or the form's fields (lists where a field came several times)."""
+    if "values" not in g:
+        g.values = _read_values()
+    return g.values
+
+
+def _read_values() -> dict[str, Any]:
     if request.mimetype not in JSON_TYPES:
         lists = request.form.to_dict(flat=False)
         return {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
     try:
-        values = json.loads(request.get_data(cache=True))
+        values = json.loads(request.get_data(cache=False))
     except (ValueError, RecursionError):
         raise InvalidRequest("The body is not valid JSON.") from None
     if not isinstance(values, dict):

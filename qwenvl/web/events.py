@@ -106,7 +106,7 @@ class Events:
             asker = Asker(client, _name_for_log(kept.request_id))
             kept.run_as(self._web.service.ask(prepared.question, mailbox.put, asker))
         except Exception as error:
-            kept.accept(Failed(self._reject(error)))
+            kept.accept(Failed(self._reject(error, kept.request_id, client)))
             return
         message = None
         while not isinstance(message, (Finished, Failed)):
@@ -118,27 +118,27 @@ class Events:
         args = request.event["args"]
         request_id = args[0].get("request_id") if args and isinstance(args[0], dict) else None
         request_id = request_id if isinstance(request_id, str) else None
-        self._send("answer_error", {"request_id": request_id, **error_fields(self._reject(error))}, request.sid)
+        client = self._pages[request.sid].client if request.sid in self._pages else "-"
+        error = self._reject(error, request_id or "-", client)
+        self._send("answer_error", {"request_id": request_id, **error_fields(error)}, request.sid)
 
-    def _reject(self, error: Exception) -> QwenVLError:
-        error = _known(error)
+    def _reject(self, error: Exception, request_id: str, client: str) -> QwenVLError:
+        """Count and log a refusal; what the page may be told."""
+        name = _name_for_log(request_id)
+        if not isinstance(error, QwenVLError):
+            log.error("Request %s failed in a socket's handler.", name, exc_info=error)
+            error = Internal("Something went wrong on the server. Try again; its log says more.")
         self._web.service.metrics.rejected(error.code)
+        log.info("refused id=%s client=%s code=%s", name, client, error.code)
         return error
 
     def _send(self, event: str, fields: dict[str, Any], sid: str) -> None:
         self._socketio.emit(event, fields, to=sid)
 
 
-def _known(error: Exception) -> QwenVLError:
-    if isinstance(error, QwenVLError):
-        return error
-    log.error("A socket handler failed.", exc_info=error)
-    return Internal("Something went wrong on the server. Try again; its log says more.")
-
-
 def _name_for_log(request_id: str) -> str:
     """The page chose it, so it may hold anything, line breaks too."""
-    return request_id if re.fullmatch(r"[\w.:-]+", request_id, re.ASCII) else "unprintable"
+    return request_id if re.fullmatch(r"[\w.:-]{1,128}", request_id, re.ASCII) else "unprintable"
 
 
 def _object(args: tuple) -> dict[str, Any]:

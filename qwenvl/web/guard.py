@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 from qwenvl.errors import Internal, QwenVLError
 from qwenvl.room import Room
 from qwenvl.web.bodies import BoundedRequest
+from qwenvl.web.waiting import bound_silence
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ def protect(app: Flask, allowed_origins: tuple[str, ...], rejected: Callable[[st
     @app.before_request
     def check_request():
         g.request_id = secrets.token_hex(8)
+        bound_silence(request.environ)
         request.count_body(receiving)
         request.max_content_length = _max_body_bytes(request.mimetype)
         origin = request.headers.get("Origin")

@@ -15,6 +15,7 @@ from qwenvl.web.render import sse
 
 LOOK_EVERY_S = 0.5
 KEEP_ALIVE_S = 15.0  # proxies close connections on which nothing moves, many after 30 or 60 s
+QUIET_S = 60.0  # that a client may take nothing of what it is sent, or send nothing of what it has announced
 SOCKET_KEYS = ("gunicorn.socket", "qwenvl.socket", "werkzeug.socket")
 
 
@@ -22,9 +23,19 @@ class ClientGone(Exception):
     """The client has closed its connection; nobody will read the answer."""
 
 
+def _socket_of(environ: dict[str, Any]) -> Any:
+    return next((environ[key] for key in SOCKET_KEYS if key in environ), None)
+
+
+def bound_silence(environ: dict[str, Any]) -> None:
+    """From now on, reading from the client and writing to it fail when nothing moves for a while."""
+    if (sock := _socket_of(environ)) is not None:
+        sock.settimeout(QUIET_S)
+
+
 def client_gone(environ: dict[str, Any]) -> bool:
     """Whether the peer has closed its side, looked up without reading or waiting. False where it cannot be known."""
-    sock = next((environ[key] for key in SOCKET_KEYS if key in environ), None)
+    sock = _socket_of(environ)
     if sock is None or hasattr(sock, "pending"):  # TLS records hide the end of the stream
         return False
     try:

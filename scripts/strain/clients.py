@@ -5,6 +5,7 @@ answer that belongs to another asker, or that company has changed, is seen at on
 """
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -32,6 +33,14 @@ def card(number: int, size: tuple[int, int], kind: str = "PNG") -> bytes:
     return data.getvalue()
 
 
+@functools.cache
+def too_large() -> bytes:
+    """A small file whose pixels would take more memory than the server may spend on decoding."""
+    data = io.BytesIO()
+    Image.new("RGBA", (6000, 4000), "teal").save(data, "PNG")
+    return data.getvalue()
+
+
 class Client:
     """One asker. `tally` counts what it did and what came back; `wrong` describes what must not happen."""
 
@@ -48,6 +57,7 @@ class Client:
 
     def prepare(self) -> None:
         """Draw the cards and ask about them while nobody else does. Every card's answers must hold its own number."""
+        too_large()
         sizes = [(320, 160), (640, 320), (480, 240)]
         numbers = iter(range(10_000 + self.number * 997, 99_999, 131))
         while len(self._cards) < len(sizes):
@@ -160,6 +170,7 @@ class Client:
                 lambda: post(files={"image": b"\x89PNG\r\n\x1a\n" + noise}),
                 lambda: post(files={"image": b"\xff\xd8\xff" + noise}),
                 lambda: post(files={"image": damaged}),
+                lambda: post(files={"image": too_large()}),
                 lambda: post(files={"wrong": damaged}),
                 lambda: post(data=noise, headers=as_json),
                 lambda: post(data=noise, headers={"Content-Type": "multipart/form-data; boundary=x"}),

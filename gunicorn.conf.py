@@ -33,6 +33,13 @@ def on_starting(server):
         raise SystemExit(ONE_WORKER)
 
 
+def post_worker_init(worker):
+    """Called in the worker when the application is there; gevent must have patched what this imports."""
+    from qwenvl.web.unparsed import answer_in_json
+
+    answer_in_json()
+
+
 def nworkers_changed(server, new_value, old_value):
     """A signal (TTIN) may ask for another worker while we run."""
     if old_value is not None and new_value > 1:

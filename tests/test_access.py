@@ -130,6 +130,25 @@ def test_a_large_body_of_a_stranger_gets_its_401(locked):
     assert (response.status_code, response.json()["code"]) == (401, "unauthorized")
 
 
+def test_a_refused_picture_is_one_line_of_the_log_and_no_traceback(make_client, caplog, capfd):
+    caplog.set_level(logging.INFO)
+    client = make_client()
+    for picture in (b"no picture", png()[:40]):
+        assert_error(client.post("/upload", data=form(picture, question="hi")), 400, "invalid_image")
+    assert_error(client.post("/upload", data={"image_id": "unknown"}), 404, "unknown_image")
+    assert len([record for record in caplog.records if "refused id=" in record.getMessage()]) == 3
+    assert "Traceback" not in capfd.readouterr().err + caplog.text
+
+
+def test_nothing_that_a_stranger_writes_gets_into_the_log(make_client, caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    client = make_client()
+    for path in ("/socket.io/?EIO=4&transport=polling&sid=a%0Aforged", "/forged", "/images/forged", "/?forged"):
+        client.get(path, headers={"X-Forwarded-For": "forged", "Authorization": "Bearer forged", "Origin": "forged"})
+        client.delete(path)
+    assert "forged" not in caplog.text + capfd.readouterr().err
+
+
 def test_logs_hold_no_question_picture_or_key(make_client, caplog):
     caplog.set_level(logging.DEBUG)
     client = make_client(FakeEngine(), api_keys=KEY)

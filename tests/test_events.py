@@ -166,16 +166,24 @@ def test_resume_works_before_the_server_has_noticed_and_after_the_end(server, ma
     assert [token["index"] for token in again.tokens(request_id)] == [2, 3]
 
 
+@pytest.mark.parametrize("stage", ["queued", "reading", "writing"])
 @pytest.mark.parametrize("leave", ["close_tab", "disconnect"])
-def test_a_page_that_says_goodbye_loses_its_answer_soon(server, make_page, leave):
+def test_a_page_that_says_goodbye_loses_its_answer_soon(server, make_page, leave, stage):
     """Long before the grace for lost pages, which is longer here than a test waits. A tab may be only refreshed."""
+    blocker = make_page()
+    if stage == "queued":
+        blocked = blocker.ask("forever")
+        wait_until(lambda: blocker.tokens(blocked))
     page = make_page()
-    request_id = page.ask("forever")
-    wait_until(lambda: page.tokens(request_id))
+    request_id = page.ask("hang" if stage == "reading" else "forever")
+    wait_until(lambda: page.tokens(request_id) if stage == "writing" else server.busy() == 1 + (stage == "queued"))
     if leave == "close_tab":
         page.socket.eio.ws.close(status=1001)  # what browsers send
     else:
         page.socket.disconnect()
+    if stage == "queued":
+        wait_until(lambda: server.busy() == 1)
+        blocker.socket.emit("stop", {"request_id": blocked})
     wait_until(lambda: server.busy() == 0)
 
 

@@ -121,6 +121,26 @@ def test_a_body_over_every_limit_gets_its_413_chunked_or_not(server):
     assert (declared.status_code, declared.json()["code"]) == (413, "image_file_too_large")
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GARBAGE\r\n\r\n", 400),
+        (f"GET /{'x' * 5000} HTTP/1.1\r\n\r\n", 414),
+        (f"GET / HTTP/1.1\r\nX: {'x' * 9000}\r\n\r\n", 431),
+        ("POST /upload HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
+    ],
+)
+def test_what_is_hardly_http_gets_a_json_error_too(server, head, status):
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    sock.sendall(head.encode())
+    response = http.client.HTTPResponse(sock)
+    response.begin()
+    fields = json.loads(response.read())
+    assert (response.status, fields["code"]) == (status, "invalid_request")
+    assert fields["request_id"] == response.headers["X-Request-ID"] and "xxxx" not in fields["error"]
+    sock.close()
+
+
 def test_a_body_that_stops_coming_does_not_stop_the_others(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     connection.putrequest("POST", "/upload")

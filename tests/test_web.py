@@ -52,7 +52,7 @@ def assert_error(response, status, code):
     assert response.get_json()["code"] == code
     assert len(response.get_json()["error"]) > 10
     assert (status in (429, 503)) == ("Retry-After" in response.headers)
-    assert response.headers["X-Request-ID"]
+    assert response.headers["X-Request-ID"] == response.get_json()["request_id"]
 
 
 def test_upload_answers_with_every_promised_field(client):
@@ -254,6 +254,20 @@ def test_a_full_queue_is_503_and_says_when_to_come_back(make_client):
 def test_too_late_is_504(make_client):
     client = make_client(FakeEngine(slice_s=0.05, slices_per_stage=1000), answer_timeout_s=1)
     assert_error(client.post("/upload", data={"question": "slow"}), 504, "timeout")
+
+
+@pytest.mark.parametrize("stream", ["", "1"])
+@pytest.mark.parametrize("spoke", [True, False])
+def test_a_deadline_before_the_first_token_is_an_error_and_later_the_text_so_far(make_client, stream, spoke):
+    engine = FakeEngine(slice_s=0.05, slices_per_stage=2 if spoke else 1000)
+    client = make_client(engine, answer_timeout_s=1)
+    response = client.post("/upload", data={"question": "forever", "stream": stream})
+    end = events(response)[-1][1] if stream else response.get_json()
+    if spoke:
+        assert end["finish_reason"] == "timeout" and end["response"].startswith("forever")
+    else:
+        assert end["code"] == "timeout" and response.status_code == (200 if stream else 504)
+    assert engine.cancelled == ["forever"]
 
 
 def test_health_while_loading_while_ready_and_after_failing():

@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import logging
 from functools import lru_cache
 from pathlib import Path
 
@@ -87,11 +88,19 @@ def _sockets(app: Flask, service: Service) -> SocketIO:
         app,
         async_mode="gevent",
         manage_session=False,
+        engineio_logger=_faults_only(),
         max_http_buffer_size=max_bytes,
         cors_allowed_origins=lambda origin, environ: guard.same_origin(origin, environ, allowed),
     )
     bound_messages(socketio, max_bytes)
     return socketio
+
+
+def _faults_only() -> logging.Logger:
+    """Engine.IO's log less what it says of clients, which repeats what they have sent; faults have tracebacks."""
+    logger = logging.getLogger("qwenvl.web.engineio")
+    logger.filters = [lambda record: bool(record.exc_info)]
+    return logger
 
 
 def _serve_assets(app: Flask) -> None:

@@ -65,4 +65,15 @@ class Workshop:
 
     def run(self, function: Callable, *args: Any) -> Any:
         """`function(*args)`, computed off the hub while other greenlets go on; its exceptions are raised here."""
-        return self._pool.apply(function, args)
+        result, error = self._pool.apply(_outcome, (function, args))
+        if error is not None:
+            raise error
+        return result
+
+
+def _outcome(function: Callable, args: tuple) -> tuple[Any, Exception | None]:
+    """What came of it. An exception that left the thread would be printed by gevent, with its traceback, as a fault."""
+    try:
+        return function(*args), None
+    except Exception as error:
+        return None, error

@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from tests.conftest import Server, png, wait_until
+from tests.test_images import one_colour_png
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +106,17 @@ def test_a_file_far_too_large_gets_its_413_and_the_connection_lives_on(server):
         response = session.post(f"{server.url}/upload", files=files, timeout=60)
         assert (response.status_code, response.json()["code"]) == (413, "image_file_too_large")
         assert session.get(f"{server.url}/health", timeout=5).status_code == 200
+
+
+def test_four_bombs_at_once_are_413_and_take_no_memory(server):
+    bomb = one_colour_png(20_000, 20_000)
+    before = requests.get(f"{server.url}/health", timeout=5).json()["memory"]["resident_mb"]
+    with ThreadPoolExecutor(4) as pool:
+        send = lambda _: requests.post(f"{server.url}/images", files={"image": bomb}, timeout=20)  # noqa: E731
+        replies = list(pool.map(send, range(4)))
+    assert {(reply.status_code, reply.json()["code"]) for reply in replies} == {(413, "image_too_large")}
+    after = requests.get(f"{server.url}/health", timeout=5).json()["memory"]["resident_mb"]
+    assert after - before < 50  # decoded, one would be 400
 
 
 def test_a_body_over_every_limit_gets_its_413_chunked_or_not(server):

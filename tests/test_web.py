@@ -73,6 +73,17 @@ def test_both_names_of_each_field_work(client, file_field, question_field):
     assert client.post("/upload", data=body).get_json()["response"].endswith("40x30] hello")
 
 
+NAMES = ["photo.jpg", "picture", "发票.PNG", "../../x.png", "x" * 300 + ".png", "a b;c.png", "."]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_files_name_means_nothing(client, name):
+    body = {"image": (io.BytesIO(png()), name, "image/jpeg"), "question": "hi"}
+    answer = client.post("/upload", data=body)
+    assert answer.get_json()["response"].endswith("40x30] hi")
+    assert name == "." or name not in answer.get_data(as_text=True)
+
+
 def test_several_pictures_keep_their_order(client):
     answer = client.post("/upload", data=form(png("red", (50, 40)), png("blue", (30, 20)), question="both")).get_json()
     first, second = answer["images"]

@@ -7,7 +7,7 @@ from qwenvl import web
 from qwenvl.config import Settings
 from qwenvl.native import sleep
 from qwenvl.service import Service
-from qwenvl.web import waiting
+from qwenvl.web import sockets, waiting
 from qwenvl.web.closing import close_on_sigterm
 from tests.fake_engine import FakeEngine, expected_answer
 
@@ -33,9 +33,9 @@ def create_app(slice_s: float = 0.15, load_s: float = 0.5, speech: str = SPEECH,
     return app
 
 
-def create_wordy_app(quiet_s: float = 1.0):
+def create_wordy_app(quiet_s: float = 1.0, most_behind: int = 100):
     """Answers in pieces of 200 kB, which soon fill every buffer of a client that does not read."""
-    waiting.QUIET_S = quiet_s
+    waiting.QUIET_S, sockets.MOST_BEHIND = quiet_s, most_behind
     say = lambda question: "x" * (6_000_000 if "long" in question.text else 200_000) + question.text  # noqa: E731
     engine = FakeEngine(slots=2, slice_s=0.02, piece_chars=200_000, say=say)
     service = Service(Settings(), lambda report: engine)

@@ -34,16 +34,19 @@ def deaf_stream(server) -> socket.socket:
     return sock
 
 
-def deaf_page(server):
+def page_that_asks(server, question: str):
     line = websocket.create_connection(
         f"ws://127.0.0.1:{server.port}/socket.io/?EIO=4&transport=websocket", socket=small_buffer(server)
     )
     line.recv()
     line.send("40")
     line.recv()
-    question = {"request_id": "deaf", "question": "forever"}
-    line.send("42" + json.dumps(["ask_question", question]))
+    line.send("42" + json.dumps(["ask_question", {"request_id": "slow", "question": question}]))
     return line
+
+
+def deaf_page(server):
+    return page_that_asks(server, "forever")
 
 
 @pytest.mark.parametrize("connect", [deaf_stream, deaf_page])
@@ -59,13 +62,7 @@ def test_who_does_not_read_holds_up_nobody_and_is_put_out(wordy, connect):
 
 def test_who_reads_a_little_at_a_time_gets_every_byte(wordy):
     """On a WebSocket, where one send may be more than the line can take. The answer is 6,000,000 letters long."""
-    line = websocket.create_connection(
-        f"ws://127.0.0.1:{wordy.port}/socket.io/?EIO=4&transport=websocket", socket=small_buffer(wordy)
-    )
-    line.recv()
-    line.send("40")
-    line.recv()
-    line.send("42" + json.dumps(["ask_question", {"request_id": "slow", "question": "long"}]))
+    line = page_that_asks(wordy, "long")
     done, pieces = None, []
     while done is None:
         time.sleep(0.02)
@@ -77,6 +74,16 @@ def test_who_reads_a_little_at_a_time_gets_every_byte(wordy):
         pieces += [fields["token"]] if name == "answer_token" else []
         done = fields if name in ("answer_done", "answer_error") else None
     assert "".join(pieces) == done["response"] == "x" * 6_000_000 + "long"
+    line.close()
+
+
+def test_who_reads_more_slowly_than_an_answer_comes_is_put_out_when_too_much_waits(wordy):
+    line = page_that_asks(wordy, "forever")
+    with pytest.raises((OSError, websocket.WebSocketException)):
+        for _ in range(200):  # 200 pieces would be read in 20 s, and 1,000 be written meanwhile
+            time.sleep(0.1)
+            line.recv()
+    wait_until(lambda: wordy.busy() == 0)
     line.close()
 
 

@@ -1,12 +1,15 @@
 """Room for work: what comes in and what is decoded shares a number of bytes, waits for it, or is told there is none."""
 
+import base64
 import io
 import threading
+import time
 
+import gevent
 import pytest
 from PIL import Image
 
-from qwenvl import room
+from qwenvl import native, room
 from qwenvl.config import MIB
 from qwenvl.errors import ImageTooLarge
 from qwenvl.room import Room
@@ -97,8 +100,6 @@ def test_a_body_that_never_fits_is_413(make_client):
 
 @pytest.mark.parametrize("kind", ["files", "json", "field"])
 def test_while_an_answer_is_waited_for_its_body_takes_no_room(make_client, kind):
-    import base64
-
     engine = FakeEngine(slice_s=0.01)
     client = make_client(engine)
     receiving, text = service_of(client).receiving, base64.b64encode(png() + bytes(300_000)).decode()
@@ -118,3 +119,27 @@ def test_what_is_refused_takes_no_room_either(make_client, files):
     client = make_client()
     assert client.post("/images", data=form(*files), content_type="multipart/form-data").status_code == 400
     assert service_of(client).receiving.take(service_of(client).receiving.max_bytes)
+
+
+def test_pictures_are_decoded_beside_the_hub_and_two_at_a_time(make_client, monkeypatch):
+    client = make_client()
+    service, inside, most, beats = service_of(client), [], [], []
+    decode = service.open_picture
+
+    def slow(data, detail):
+        inside.append(data)
+        most.append(len(inside))
+        native.sleep(0.1)
+        inside.pop()
+        return decode(data, detail)
+
+    monkeypatch.setattr(service, "open_picture", slow)
+    post = lambda number: client.application.test_client().post("/images", data=form(png(size=(40, 40 + number))))  # noqa: E731
+    posts = [gevent.spawn(post, number) for number in range(6)]
+    while not all(post.ready() for post in posts):
+        began = time.monotonic()
+        gevent.sleep(0.001)
+        beats.append(time.monotonic() - began)
+    assert {post.value.status_code for post in posts} == {201}
+    assert max(most) == 2
+    assert sorted(beats)[len(beats) // 2] < 0.05  # the hub goes on meanwhile

@@ -129,7 +129,7 @@ class Engine:
             try:
                 progress = next(newcomer.reading)
             except StopIteration:
-                self._newcomers.remove(sequence)
+                self._newcomers.finish(newcomer)
                 self._running.append(sequence)
                 return self._write(sequence)
             except Exception:
@@ -224,7 +224,7 @@ class Engine:
 
     def _remove(self, sequence: Sequence) -> None:
         self._running = [s for s in self._running if s is not sequence]
-        self._newcomers.remove(sequence)
+        self._newcomers.give_up(sequence)
         if sequence.kv is not None:
             sequence.kv.release()
             sequence.kv = None

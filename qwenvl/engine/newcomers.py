@@ -85,10 +85,14 @@ class Newcomers:
         self._turns += 1 / max(1, min(self.slots, len(self._sharing)))
         del self._sharing[: bisect.bisect_right(self._sharing, self._turns)]
 
-    def remove(self, sequence: Sequence) -> None:
-        """One has been read, or is given up; harmless for a sequence that is not here."""
+    def finish(self, newcomer: Newcomer) -> None:
+        """One has been read. Taking turns it might not have been yet, so it keeps its share."""
+        self._all = [other for other in self._all if other is not newcomer]
+
+    def give_up(self, sequence: Sequence) -> None:
+        """One leaves before it has been read; harmless for a sequence that is not here."""
         for newcomer in [newcomer for newcomer in self._all if newcomer.sequence is sequence]:
-            if newcomer.reading.gi_frame is not None and newcomer.due in self._sharing:  # it is given up
-                self._sharing.remove(newcomer.due)
             newcomer.reading.close()
-            self._all.remove(newcomer)
+            self.finish(newcomer)
+            if newcomer.due in self._sharing:
+                self._sharing.remove(newcomer.due)

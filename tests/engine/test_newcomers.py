@@ -47,7 +47,7 @@ class World:
                 self.newcomers.note_slice()
                 self.slices += 1
             except StopIteration:
-                self.newcomers.remove(newcomer.sequence)
+                self.newcomers.finish(newcomer)
                 self.rooms += newcomer.sequence.kv
                 self.done_at[newcomer.arrival - 1] = self.slices
             held = sum(n.work.nbytes for n in self.newcomers._all if n.begun)
@@ -141,7 +141,7 @@ def test_who_gives_up_is_as_if_it_had_never_been_there():
     for here in (world, other):
         here.add(10)
     world.add(500)
-    world.newcomers.remove(world.newcomers._all[-1].sequence)
+    world.newcomers.give_up(world.newcomers._all[-1].sequence)
     for here in (world, other):
         here.step()
     assert world.newcomers._turns == other.newcomers._turns and world.newcomers._sharing == other.newcomers._sharing

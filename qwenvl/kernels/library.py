@@ -26,6 +26,7 @@ class LinearTask(ctypes.Structure):
         ("x", c_void_p), ("x_stride", c_int64), ("panels", c_void_p), ("scale", c_void_p), ("bias", c_void_p),
         ("residual", c_void_p), ("out", c_void_p), ("M", c_int64), ("N", c_int64), ("K", c_int64),
         ("activation", c_int32), ("threads", c_int32), ("before", c_int32), ("eps", c_float), ("norm", c_void_p),
+        ("format", c_int32),
     ]  # fmt: skip
 
 
@@ -102,6 +103,7 @@ SIGNATURES = {
     "qk_sets": (ctypes.c_uint32, []),
     "qk_pack": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int32]),
     "qk_layers": (c_int32, [c_int32, POINTER(LayersTask)]),
+    "qk_pack_nibbles": (None, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int32]),
     "qk_linear": (c_int32, [c_int32, POINTER(LinearTask)]),
     "qk_paged": (c_int32, [c_int32, POINTER(PagedTask)]),
     "qk_full": (c_int32, [POINTER(FullTask)]),

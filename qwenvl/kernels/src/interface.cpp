@@ -25,6 +25,11 @@ QK_PUBLIC void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* pane
     qk::pack_panels(weight, N, K, panels, threads);
 }
 
+QK_PUBLIC void qk_pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
+                               int32_t threads) {
+    qk::pack_nibbles(weight, importance, N, K, panels, threads);
+}
+
 // 0, or 1 when memory ran out.
 QK_PUBLIC int32_t qk_linear(int32_t set, const qk::Linear* task) try {
     const int64_t bytes = qk::scratch_bytes(set, task->M, task->K, task->threads);

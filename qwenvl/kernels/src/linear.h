@@ -4,12 +4,23 @@
 // Panels are uint8 [P][K4][64][4]: weight (output n, input k) + 128 lies at panel n / 64, group k / 4, column n % 64,
 // byte k % 4. Unsigned, because the dot product of these CPUs takes one unsigned and one signed operand, and the
 // activation, being broadcast from memory, has to be the signed one. What the 128 adds is 128 * (sum of the row).
+//
+// The same int8 weights in 4 bits, 4.25 with what belongs to them: uint8 [P][ceil(K / 32)][17][64]. A group of 32 inputs
+// of a panel's outputs is a line of codes and 16 lines of weights. The code of output n holds its step s - 1 in the low
+// half, its zero z in the high one: weight = (q - z) * s, a whole number from -128 to 127, whatever q a group uses. Line
+// 1 + 4 c + j has outputs 16 c to 16 c + 15, four bytes each: byte i holds q of input 4 j + i in its low half and of
+// input 16 + 4 j + i in the high one. So s and z turn a line into two of the lines above, and all sums stay integers.
 #pragma once
 #include <cstdint>
 
 namespace qk {
 
 constexpr int64_t PANEL = 64;
+
+enum Format : int32_t { BYTES = 0, NIBBLES = 1 };
+
+// Of the nibbles: inputs and bytes of a group.
+constexpr int64_t GROUP = 32, GROUP_BYTES = 17 * 64;
 
 enum Activation : int32_t { NO_ACTIVATION = 0, GELU_TANH = 1 };
 
@@ -34,6 +45,7 @@ struct Linear {
     Before before;
     float eps;              // of the norm
     const float* norm;      // [K]
+    Format format;          // of the panels
 };
 
 // Rows quantised at once: bounds the scratch memory (int8 rows, their scales and sums), not the speed.
@@ -64,5 +76,10 @@ void linear_avx512_vnni(const Linear& task, const Scratch& scratch);
 
 // int8 [N, K] -> panels, padded with zero weights.
 void pack_panels(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
+
+// int8 [N, K] -> nibbles, the step and the zero of every group those of the least squared error. Each input's error
+// counts `importance` [K] times, or all the same if that is null.
+void pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
+                  int32_t threads);
 
 }  // namespace qk

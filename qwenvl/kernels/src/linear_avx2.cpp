@@ -3,10 +3,12 @@
 #include <immintrin.h>
 
 #include "linear_blocks.h"
+#include "linear_nibbles.h"
+#include "linear_nibbles256.h"
 
 namespace {
 
-struct Avx2 {
+struct Avx2 : Nibbles256 {
     // even and odd bytes of each 32-bit group, as 16-bit numbers
     struct Pair {
         __m256i even, odd;
@@ -16,10 +18,14 @@ struct Avx2 {
     using Input = Pair;
     static constexpr int ROWS = 4, VECTORS = 2, WIDTH = 8;
     static Sum load(const int32_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
-    static Weights weights(const uint8_t* p) {
-        __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    static Weights split(__m256i w) {
         return {_mm256_and_si256(w, _mm256_set1_epi16(255)), _mm256_srli_epi16(w, 8)};
     }
+    static Weights weights(const uint8_t* p) {
+        return split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    static Weights low(const uint8_t* p, Code c) { return split(low_bytes(p, c)); }
+    static Weights high(const uint8_t* p, Code c) { return split(high_bytes(p, c)); }
     static Input input(const int8_t* p) {
         __m256i a = _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(p));
         return {_mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8), _mm256_srai_epi16(a, 8)};

@@ -79,10 +79,16 @@ inline void some_rows(int64_t count, const uint8_t* panel, int64_t K4, const int
     }
 }
 
+// The same as below for weights in 4 bits: linear_nibbles.h.
+template <class V>
+void nibbles_times_panel(const qk::Linear& task, const qk::Scratch& scratch, int64_t chunk, int64_t first,
+                         int64_t count, int64_t panel);
+
 // Rows first..first + count (of the chunk that begins at row `chunk`) times one panel.
 template <class V>
 inline void block_times_panel(const qk::Linear& task, const qk::Scratch& scratch, int64_t chunk, int64_t first,
                               int64_t count, int64_t panel) {
+    if (task.format == qk::NIBBLES) return nibbles_times_panel<V>(task, scratch, chunk, first, count, panel);
     const int64_t K4 = (task.K + 3) / 4, stride = qk::row_stride(task.K);
     const uint8_t* bytes = task.panels + panel * K4 * qk::PANEL * 4;
     const int8_t* rows = scratch.rows + first * stride;

@@ -12,10 +12,32 @@ void dots_of_panel(const uint8_t* panel, int64_t K4, const int8_t* row, int32_t*
             for (int i = 0; i < 4; ++i) dots[n] += panel[n * 4 + i] * row[k * 4 + i];
 }
 
+// weight = (q - z) * s, as in linear.h
+void dots_of_nibbles(const uint8_t* group, int64_t groups, const int8_t* row, int32_t* dots) {
+    for (int n = 0; n < qk::PANEL; ++n) dots[n] = 0;
+    for (int64_t g = 0; g < groups; ++g, group += qk::GROUP_BYTES, row += qk::GROUP)
+        for (int n = 0; n < qk::PANEL; ++n) {
+            const int s = (group[n] & 15) + 1, z = group[n] >> 4;
+            const uint8_t* lines = group + 64 + n / 16 * 256 + n % 16 * 4;
+            for (int k = 0; k < 16; ++k) {
+                const uint8_t two = lines[k / 4 * 64 + k % 4];
+                dots[n] += ((two & 15) - z) * s * row[k] + ((two >> 4) - z) * s * row[k + 16];
+            }
+        }
+}
+
+// Sums over weight + 128, in whatever form the weights are.
+void dots_of(const qk::Linear& task, int64_t panel, const int8_t* row, int32_t row_sum, int32_t* dots) {
+    const int64_t K4 = (task.K + 3) / 4, groups = (task.K + qk::GROUP - 1) / qk::GROUP;
+    if (task.format == qk::BYTES) return dots_of_panel(task.panels + panel * K4 * qk::PANEL * 4, K4, row, dots);
+    dots_of_nibbles(task.panels + panel * groups * qk::GROUP_BYTES, groups, row, dots);
+    for (int n = 0; n < qk::PANEL; ++n) dots[n] += row_sum * 128;
+}
+
 }  // namespace
 
 void qk::linear_plain(const Linear& task, const Scratch& scratch) {
-    const int64_t K4 = (task.K + 3) / 4, panels = (task.N + PANEL - 1) / PANEL;
+    const int64_t panels = (task.N + PANEL - 1) / PANEL;
 #pragma omp for schedule(static)
     for (int64_t m = 0; m < task.M; ++m) {
         // every row is done from beginning to end by one thread, which needs room for one
@@ -26,7 +48,7 @@ void qk::linear_plain(const Linear& task, const Scratch& scratch) {
         int32_t sum, dots[PANEL];
         quantise_row(row_before(task, m, room), task.K, row, &scale, &sum);
         for (int64_t p = 0; p < panels; ++p) {
-            dots_of_panel(task.panels + p * K4 * PANEL * 4, K4, row, dots);
+            dots_of(task, p, row, sum, dots);
             finish_row(task, m, p, dots, scale, sum);
         }
     }

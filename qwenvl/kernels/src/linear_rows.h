@@ -30,7 +30,7 @@ inline const float* row_before(const qk::Linear& task, int64_t m, float* room) {
     }
 }
 
-// One row to int8: s = max|x| / 127, round(x / s) with ties to even. Bytes up to a multiple of 4 become zero.
+// One row to int8: s = max|x| / 127, round(x / s) with ties to even. Bytes up to a whole group of inputs become zero.
 inline void quantise_row(const float* x, int64_t K, int8_t* row, float* scale, int32_t* sum) {
     float s = row_maximum(x, K) / 127.0f;
     if (s < 1e-30f) s = 1e-30f;
@@ -42,7 +42,7 @@ inline void quantise_row(const float* x, int64_t K, int8_t* row, float* scale, i
         row[k] = static_cast<int8_t>(q);
         total += q;
     }
-    for (int64_t k = K; k < (K + 3) / 4 * 4; ++k) row[k] = 0;
+    for (int64_t k = K; k < (K + qk::GROUP - 1) / qk::GROUP * qk::GROUP; ++k) row[k] = 0;
     *scale = s;
     *sum = total;
 }

@@ -47,9 +47,10 @@ def arguments() -> argparse.ArgumentParser:
     bench.add_argument("--tokens", type=int, default=32, help="tokens each user gets while speed is measured")
     bench.add_argument("--baseline", action="store_true", help="also measure transformers and stock quantize_dynamic")
     bench.add_argument("--tables", action="store_true", help="also measure by stage of the engine and by picture size")
+    bench.add_argument("--int4", action="store_true", help="also measure int4, and its speed beside int8's")
     bench.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the stages of one question (matplotlib)")
     bench.set_defaults(run=run_bench)
-    fidelity = commands.add_parser("fidelity", help="what int8 does to each layer of the model, worst first")
+    fidelity = commands.add_parser("fidelity", help="what quantising does to each layer of the model, worst first")
     fidelity.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     fidelity.set_defaults(run=run_fidelity)
     return parser
@@ -58,7 +59,7 @@ def arguments() -> argparse.ArgumentParser:
 def run_bench(args: argparse.Namespace) -> int:
     from qwenvl.engine.bench.run import Plan, bench
 
-    plan = Plan(args.model, tuple(args.users), args.tokens, args.baseline, args.tables, args.plot)
+    plan = Plan(args.model, tuple(args.users), args.tokens, args.baseline, args.tables, args.plot, args.int4)
     bench(Settings.from_env(), plan)
     return 0
 
@@ -72,13 +73,19 @@ def run_fidelity(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows))
         return 0
-    for row in sorted(rows, key=lambda row: -row["int8_error"]):
+    for row in sorted(rows, key=lambda row: -max(row["int8_error"], row["int4_error"] or 0)):
         name = " + ".join(part.removeprefix("model.") for part in row["name"].split("+"))
-        treated = "" if row["treatment"] == "int8" else f"   {row['treatment']}: {row['error']:.2%}"
-        print(f"{row['int8_error']:8.2%}   {name}{treated}")
+        print(f"{row['int8_error']:8.2%}   {name}{treated(row)}")
     if not rows:
-        print("not measured: the model is not in int8, or QWENVL_FIDELITY_PERCENT is 0", file=sys.stderr)
+        print("not measured: the model is not quantised, or QWENVL_FIDELITY_PERCENT is 0", file=sys.stderr)
     return 0
+
+
+def treated(row: dict) -> str:
+    """What became of a product that is not simply int8."""
+    if row["treatment"] != "int8":
+        return f"   {row['treatment']}: {row['error']:.2%}"
+    return "" if row["int4_error"] is None else f"   int8; int4 would be {row['int4_error']:.2%}"
 
 
 def run_ask(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from qwenvl.errors import InvalidRequest
 
 DETAILS = ("fast", "balanced", "fine")
-QUANTIZATIONS = ("int8", "none", "bfloat16")
+QUANTIZATIONS = ("int8", "int4", "none", "bfloat16")
 KV_DTYPES = ("auto", "bfloat16", "float32")
 ISAS = ("", "avx512_vnni", "avx_vnni", "avx2", "plain", "stock")
 MIB = 1024 * 1024
@@ -31,7 +31,9 @@ class Settings:
     host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for everybody on the network", env="HOST")
     port: int = setting(5000, "port to listen on", env="PORT", least=0)
     model: str = setting("auto", "`auto`, `demo`, a folder in Hugging Face layout, or a Hub id")
-    quantization: str = setting("int8", "`int8`, `bfloat16`, or `none` (float32)", choices=QUANTIZATIONS)
+    quantization: str = setting(
+        "int8", "`int8`, `int4` (faster writing, less exact), `bfloat16`, or `none` (float32)", choices=QUANTIZATIONS
+    )
     quantization_skip: str = setting(
         "", "comma-separated parts of layer names kept in float, such as `visual.merger,lm_head`"
     )

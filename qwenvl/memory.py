@@ -23,7 +23,7 @@ WORK_PART = 0.6  # of the room beside weights and interpreter, at most
 DEMO = Path(__file__).resolve().parent / "demo"
 FILES_2B = 4300 * MIB  # of Qwen3-VL-2B-Instruct, in bfloat16
 KV_NUMBERS_2B = 2 * 28 * 8 * 128  # keys and values of a token: layers, heads, head width
-BYTES_KEPT = {"int8": 0.55, "bfloat16": 1.0, "none": 2.0}  # for each byte of a bfloat16 file
+BYTES_KEPT = {"int8": 0.55, "int4": 0.4, "bfloat16": 1.0, "none": 2.0}  # for each byte of a bfloat16 file
 SPARE_TOKENS = 64  # the store of keys and values keeps a page to spare
 
 

@@ -1,12 +1,14 @@
 """How often the demo model is right about pictures it has never seen, in int8 and in float32.
 
-Usage: `python scripts/evaluate_demo_model.py --count 1000`. Whole answers must be right to the letter.
+Usage: `python scripts/evaluate_demo_model.py --count 1000 --quantization int8 int4 none`. Whole answers must be right
+to the letter. Layers are guarded as they are when it is served.
 """
 
 import argparse
 from pathlib import Path
 
 from demo_model.accuracy import answers, held_out, scores
+from qwenvl.config import Settings
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import DEMO_FOLDER, Source
 from qwenvl.engine.loading import load_model
@@ -21,7 +23,10 @@ def main() -> None:
     args = parser.parse_args()
     asked = list(held_out(args.count))
     for quantization in args.quantization:
-        model = load_model(Source(args.folder, "demo"), quantization, "", lambda stage, fraction: None)
+        model = load_model(
+            Source(args.folder, "demo"), quantization, "", lambda stage, fraction: None,
+            fidelity_limit=Settings().fidelity_percent / 100,
+        )  # fmt: skip
         said = answers(Engine(model, slots=16), asked)
         print(f"{quantization}: {args.count} held-out pictures")
         for kind, (right, count) in sorted(scores(asked, said).items(), key=lambda row: row[0].startswith(" ")):

@@ -3,7 +3,7 @@
 import pytest
 
 from qwenvl import memory, service
-from qwenvl.config import MIB, Settings
+from qwenvl.config import MIB, QUANTIZATIONS, Settings
 from qwenvl.errors import InvalidRequest, QueueFull
 from qwenvl.messages import Finished
 from tests.conftest import Listener, wait_until
@@ -96,8 +96,8 @@ def test_tokens_are_counted_as_the_model_keeps_them(tmp_path):
 
 def test_weights_follow_the_files(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    sizes = [memory.weights_bytes(Settings(model=str(tmp_path), quantization=q)) for q in ("int8", "bfloat16", "none")]
-    assert sizes == [550, 1000, 2000]
+    sizes = {q: memory.weights_bytes(Settings(model=str(tmp_path), quantization=q)) for q in QUANTIZATIONS}
+    assert sizes == {"int4": 400, "int8": 550, "bfloat16": 1000, "none": 2000}
 
 
 def test_when_the_budget_is_spent_one_question_at_a_time_is_answered(make_service, monkeypatch):

@@ -22,19 +22,20 @@ TEXT, VISION = "model.language_model.", "model.visual."
 ALWAYS_FLOAT = ("patch_embed",)
 
 
-# name, how its stored weight [N, K] is read, bias [N], what makes its inputs -> the product
-Make = Callable[[str, Callable[[], Tensor], Tensor | None, Before | None], Linear]
+# name, how its stored weight [N, K] is read, bias [N], what makes its inputs, bits a weight may be kept in -> product
+Make = Callable[[str, Callable[[], Tensor], Tensor | None, Before | None, int], Linear]
 
 
-def quantize(name: str, read: Callable[[], Tensor], bias: Tensor | None, before: Before | None) -> Linear:
-    """int8, come what may."""
-    return Int8Linear(*quantize_rows(read()), bias)
+def quantize(name: str, read: Callable[[], Tensor], bias: Tensor | None, before: Before | None, bits: int) -> Linear:
+    """In 8 or 4 bits, come what may."""
+    make = Int8Linear.in_four_bits if bits == 4 else Int8Linear
+    return make(*quantize_rows(read()), bias)
 
 
 class Builder:
     """Makes the modules of a checkpoint. One `linear` decides for every matrix in what form it is kept.
 
-    `make` makes those that are to be int8; `saved` has what an earlier start made of them.
+    `make` makes those that are to be quantised; `saved` has what an earlier start made of them.
     """
 
     def __init__(self, checkpoint: Checkpoint, quantization: str, skip: str, report: Report,
@@ -57,21 +58,25 @@ class Builder:
         self.report("loading the model", min(1.0, self.done / self.total))
         return self.checkpoint.tensor(name)
 
-    def linear(self, *names: str, bias: bool = False, known_as: str = "", before: Before | None = None) -> Linear:
-        """One matrix, or several of equal width stacked, with its bias. The skip list may also say `known_as`."""
+    def linear(self, *names: str, bias: bool = False, known_as: str = "", before: Before | None = None,
+               bits: int = 8) -> Linear:  # fmt: skip
+        """One matrix, or several of equal width stacked, with its bias. The skip list may also say `known_as`.
+
+        `bits` is 4 for those that writing waits for, where 4 are asked for: what is bound by arithmetic gains nothing.
+        """
         skipped = any(part in name for part in self.skip for name in (*names, known_as))
-        if self.quantization == "int8" and not skipped:
-            return self._int8(names, bias, before)
+        if self.quantization in ("int8", "int4") and not skipped:
+            return self._quantized(names, bias, before, bits if self.quantization == "int4" else 8)
         biases = torch.cat([self.tensor(f"{n}.bias") for n in names]).to(self.float_dtype) if bias else None
         weight = torch.cat([self._read(f"{n}.weight").to(self.float_dtype) for n in names])
         return FloatLinear(weight, biases)
 
-    def _int8(self, names: tuple[str, ...], bias: bool, before: Before | None) -> Linear:
+    def _quantized(self, names: tuple[str, ...], bias: bool, before: Before | None, bits: int) -> Linear:
         key = "+".join(names)
         if self.saved is not None:
             return _restored(self.saved.get(key))
         biases = torch.cat([self.tensor(f"{n}.bias") for n in names]) if bias else None
-        self.products[key] = self.make(key, lambda: self._weight(names), biases, before)
+        self.products[key] = self.make(key, lambda: self._weight(names), biases, before, bits)
         return self.products[key]
 
     def _weight(self, names: tuple[str, ...]) -> Tensor:
@@ -169,8 +174,8 @@ class Builder:
     def _layer(self, prefix: str) -> Layer:
         attention, mlp, c = prefix + "self_attn.", prefix + "mlp.", self.config.text_config
         norm1, norm2 = self._rms_norm(prefix + "input_layernorm"), self._rms_norm(prefix + "post_attention_layernorm")
-        qkv = self.linear(*(f"{attention}{part}_proj" for part in "qkv"), before=divide_norm(norm1))
-        gate_up = self.linear(mlp + "gate_proj", mlp + "up_proj", before=divide_norm(norm2))
+        qkv = self.linear(*(f"{attention}{part}_proj" for part in "qkv"), before=divide_norm(norm1), bits=4)
+        gate_up = self.linear(mlp + "gate_proj", mlp + "up_proj", before=divide_norm(norm2), bits=4)
         G, D, wide = c.num_key_value_heads, c.head_dim, c.intermediate_size
         group = c.num_attention_heads // G
         return Layer(
@@ -179,10 +184,10 @@ class Builder:
             q_norm=self._rms_norm(attention + "q_norm"),
             k_norm=self._rms_norm(attention + "k_norm"),
             # a value's row serves every query head of its group
-            out=self.linear(attention + "o_proj", before=divide_rows(qkv, (group + 1) * G * D, (G, group, D))),
+            out=self.linear(attention + "o_proj", before=divide_rows(qkv, (group + 1) * G * D, (G, group, D)), bits=4),
             norm2=norm2,
             gate_up=gate_up,
-            down=self.linear(mlp + "down_proj", before=divide_rows(gate_up, wide, (1, 1, wide))),
+            down=self.linear(mlp + "down_proj", before=divide_rows(gate_up, wide, (1, 1, wide)), bits=4),
         )
 
 

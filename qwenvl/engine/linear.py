@@ -10,6 +10,9 @@ scale of its own:
 
     y[m, n] = sx[m] * sw[n] * sum_k round(x[m, k] / sx[m]) * round(w[n, k] / sw[n])
     sx[m] = max_k |x[m, k]| / 127,  sw[n] = max_k |w[n, k]| / 127
+
+In 4 bits, which only our own kernel does, round(w[n, k] / sw[n]) is rounded once more, to a whole multiple of a step
+that every 32 inputs of a channel have for themselves; the sums above stay integers.
 """
 
 import warnings
@@ -59,13 +62,22 @@ class FloatLinear:
 
 
 class Int8Linear:
-    """Symmetric int8 weights per output channel and activations per row, in the form whose kernel this CPU has."""
+    """Symmetric int8 weights per output channel and activations per row, in the form whose kernel this CPU has.
+
+    `bits` says in how many a weight is kept: 8 or, by our own kernel only, 4.
+    """
 
     rounds = True
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None):
         """`weight` int8 [N, K], `scale` float32 [N], `bias` float32 [N]."""
         self._hold((Panels if kernels.available() else Rows).of(weight, scale), bias)
+
+    @classmethod
+    def in_four_bits(cls, weight: Tensor, scale: Tensor, bias: Tensor | None = None,
+                     importance: Tensor | None = None) -> "Int8Linear":  # fmt: skip
+        """From the same; the least error counts each input's `importance` [K] times."""
+        return cls.restored({"panels": own.pack_nibbles(weight, importance), "scale": scale}, bias)
 
     @classmethod
     def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None = None) -> "Int8Linear":
@@ -77,9 +89,10 @@ class Int8Linear:
     def _hold(self, matrix: "Panels | Rows", bias: Tensor | None) -> None:
         self.matrix, self.bias = matrix, bias if bias is None else matrix.prepared(bias)
         self.out_features, self.nbytes, self.limit = matrix.out_features, matrix.nbytes, matrix.limit
+        self.bits = matrix.bits
 
     def stored(self) -> dict[str, Tensor]:
-        """What `restored` needs to make this product again; its layout is `int8_form()`."""
+        """What `restored` needs to make this product again; its layout is `stored_form()`."""
         return self.matrix.stored()
 
     def __call__(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
@@ -90,13 +103,14 @@ class Int8Linear:
 
 
 class Panels:
-    """Our own kernel's form: unsigned panels of 64 outputs, exact in 32 bits on every CPU it runs on."""
+    """Our own kernel's form: panels of 64 outputs in bytes or nibbles, exact in 32 bits on every CPU it runs on."""
 
     limit = 127
 
     def __init__(self, panels: Tensor, scale: Tensor):
         self.panels, self.scale, self.padded_scale = panels, scale, self.prepared(scale)
         self.out_features, self.nbytes = len(scale), panels.nbytes + scale.nbytes
+        self.bits = 4 if own.is_nibbles(panels) else 8
 
     @classmethod
     def of(cls, weight: Tensor, scale: Tensor) -> "Panels":
@@ -121,6 +135,8 @@ class Panels:
 
 class Rows:
     """Stock torch's form: FBGEMM's packed kernel underneath."""
+
+    bits = 8
 
     def __init__(self, packed, out_features: int, nbytes: int):
         self.packed, self.out_features, self.nbytes = packed, out_features, nbytes
@@ -172,8 +188,10 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def int8_form() -> str:
+def stored_form(quantization: str = "int8") -> str:
     """The form in which stored weights are laid out; weights of another form are of no use."""
+    if quantization == "int4":
+        return "nibbles64-v1"
     return "panels64-v1" if kernels.available() else "rows-v1"
 
 

@@ -17,7 +17,7 @@ from qwenvl.engine.detokenizer import TokenBytes
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.fidelity import LayerFidelity, Probe, settled
 from qwenvl.engine.hub import Report, Source, cache_folder, find_model
-from qwenvl.engine.linear import int8_available, int8_form, kernel_name
+from qwenvl.engine.linear import int8_available, kernel_name, stored_form
 from qwenvl.engine.model import Model
 from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.quantized import open_saved, open_writer, version_of
@@ -63,17 +63,15 @@ def _kv_dtype(wanted: str, quantization: str) -> torch.dtype:
 
 def load_model(source: Source, quantization: str, skip: str, report: Report, *,
                kept: Path | None = None, fidelity_limit: float = 0.0) -> Model:  # fmt: skip
-    """A whole model from its folder. int8 weights are kept in the folder `kept` for the next time.
+    """A whole model from its folder. Quantised weights are kept in the folder `kept` for the next time.
 
     Products whose relative error in int8 is over `fidelity_limit` are smoothed or stay in bfloat16; 0 checks nothing.
     """
     started = time.monotonic()
     checkpoint = Checkpoint(source.folder)
-    if quantization == "int8" and not int8_available():
-        log.warning("this build of torch has no int8 kernels: running unquantised, slower and with more memory")
-        quantization = "none"
-    if quantization == "int8":
-        model = _int8_model(checkpoint, source, skip, report, kept, fidelity_limit)
+    quantization = _possible(quantization)
+    if quantization in ("int8", "int4"):
+        model = _quantized_model(checkpoint, source, quantization, skip, report, kept, fidelity_limit)
     else:
         model = _model(source, Builder(checkpoint, quantization, skip, report))
     log.info(
@@ -82,6 +80,17 @@ def load_model(source: Source, quantization: str, skip: str, report: Report, *,
         kernel_name(), ", ".join(kernel_names().values()),
     )  # fmt: skip
     return model
+
+
+def _possible(quantization: str) -> str:
+    """What of it there are kernels for here."""
+    if quantization == "int4" and not kernels.available():
+        log.warning("int4 needs kernels of our own, which are not built or not in use here: running in int8")
+        quantization = "int8"
+    if quantization == "int8" and not int8_available():
+        log.warning("this build of torch has no int8 kernels: running unquantised, slower and with more memory")
+        quantization = "none"
+    return quantization
 
 
 def _model(source: Source, build: Builder) -> Model:
@@ -101,17 +110,17 @@ def _model(source: Source, build: Builder) -> Model:
     )
 
 
-def _int8_model(checkpoint: Checkpoint, source: Source, skip: str, report: Report,
-                kept: Path | None, limit: float) -> Model:  # fmt: skip
+def _quantized_model(checkpoint: Checkpoint, source: Source, quantization: str, skip: str, report: Report,
+                     kept: Path | None, limit: float) -> Model:  # fmt: skip
     """From the weights kept by an earlier start, or from the checkpoint, keeping them for the next one."""
     size = sum(path.stat().st_size for path in checkpoint.files)
     if kept is None or size < WORTH_KEEPING_BYTES:
-        return _quantized(checkpoint, source, skip, report, limit)[0]
-    folder = kept_folder(checkpoint, kept, skip, limit)
-    if (model := _kept_model(folder, checkpoint, source, skip, report)) is not None:
+        return _quantized(checkpoint, source, quantization, skip, report, limit)[0]
+    folder = kept_folder(checkpoint, kept, skip, limit, quantization)
+    if (model := _kept_model(folder, checkpoint, source, quantization, skip, report)) is not None:
         return model
-    model, build = _quantized(checkpoint, source, skip, report, limit)
-    writer = open_writer(folder, owner=_owner(checkpoint.folder), size=size // 2)
+    model, build = _quantized(checkpoint, source, quantization, skip, report, limit)
+    writer = open_writer(folder, owner=_owner(checkpoint.folder, quantization), size=size // 2)
     if writer is None:
         return model
     report("keeping the quantised weights", 0.0)
@@ -121,32 +130,38 @@ def _int8_model(checkpoint: Checkpoint, source: Source, skip: str, report: Repor
     return model
 
 
-def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float) -> Path:
+def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float, quantization: str = "int8") -> Path:
     """Where in `kept` a checkpoint's quantised weights are or would be: a folder for each way to quantise it."""
     files = [checkpoint.folder / "config.json", *checkpoint.files]
-    version = version_of(files, int8_form(), skip, f"fidelity {limit}")
+    version = version_of(files, stored_form(quantization), skip, f"fidelity {limit}")
     return kept / f"{checkpoint.folder.resolve().name}-{version}"
 
 
-def _kept_model(folder: Path, checkpoint: Checkpoint, source: Source, skip: str, report: Report) -> Model | None:
+def _kept_model(folder: Path, checkpoint: Checkpoint, source: Source, quantization: str, skip: str,
+                report: Report) -> Model | None:  # fmt: skip
     """The model of the weights in a folder; None if there are none."""
     if (saved := open_saved(folder)) is None:
         return None
-    model = _model(source, Builder(checkpoint, "int8", skip, lambda stage, fraction: None, saved=saved))
+    model = _model(source, Builder(checkpoint, quantization, skip, lambda stage, fraction: None, saved=saved))
     saved.warm(lambda fraction: report("loading the model", fraction))
     return dataclasses.replace(model, fidelity=tuple(LayerFidelity(**layer) for layer in saved.notes))
 
 
-def _owner(folder: Path) -> str:
-    """A checkpoint's name whatever its revision: in the Hub's cache each revision is a folder of its own."""
+def _owner(folder: Path, quantization: str) -> str:
+    """A checkpoint's name whatever its revision: in the Hub's cache each revision is a folder of its own.
+
+    Its weights in 4 bits go by another name, so that whoever compares the two has both at hand.
+    """
     folder = folder.resolve()
-    return str(folder.parent.parent if folder.parent.name == "snapshots" else folder)
+    name = str(folder.parent.parent if folder.parent.name == "snapshots" else folder)
+    return name if quantization == "int8" else f"{name} in {quantization}"
 
 
-def _quantized(checkpoint: Checkpoint, source: Source, skip: str, report: Report, limit: float) -> tuple:
+def _quantized(checkpoint: Checkpoint, source: Source, quantization: str, skip: str, report: Report,
+               limit: float) -> tuple:  # fmt: skip
     """The model made from its checkpoint now, and the builder that made it."""
     if not limit:
-        build = Builder(checkpoint, "int8", skip, report)
+        build = Builder(checkpoint, quantization, skip, report)
         return _model(source, build), build
     probes: list[Probe] = []
 
@@ -154,13 +169,15 @@ def _quantized(checkpoint: Checkpoint, source: Source, skip: str, report: Report
         probes.append(Probe(*facts, limit))
         return probes[-1]
 
-    build = Builder(checkpoint, "int8", skip, lambda stage, fraction: None, make=probe)
+    build = Builder(checkpoint, quantization, skip, lambda stage, fraction: None, make=probe)
     model = _model(source, build)
     _answer_once(model, report)
     fidelity = tuple(probe.fidelity for probe in probes)
     for layer in fidelity:
-        if layer.treatment != "int8":
+        if layer.treatment in ("smoothed", "bfloat16"):
             log.warning("%s: int8 is off by %.1f %%, so it is %s", layer.name, 100 * layer.int8_error, layer.treatment)
+        elif layer.treatment == "int8" and layer.int4_error is not None:
+            log.info("%s: int4 is off by %.1f %%, so it is int8", layer.name, 100 * layer.int4_error)
     return dataclasses.replace(settled(model), fidelity=fidelity), build
 
 

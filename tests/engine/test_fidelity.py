@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from demo_model.accuracy import answers, held_out
+from qwenvl import kernels
 from qwenvl.__main__ import main
 from qwenvl.engine import loading
 from qwenvl.engine.engine import Engine
@@ -84,6 +85,16 @@ def test_it_finds_exactly_what_was_planted(guarded):
     for layer in guarded.fidelity:
         assert layer.error <= LIMIT
         assert (layer.int8_error > LIMIT) == (layer.name in PLANTED)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="int4 needs kernels of our own")
+def test_what_is_planted_is_found_in_int4_too(planted_folder):
+    """It is mended as in int8; everything else in the decoder's layers is in 4 bits."""
+    model = load_model(Source(planted_folder, "planted"), "int4", "", silent, fidelity_limit=LIMIT)
+    by_name = {layer.name: layer.treatment for layer in model.fidelity}
+    assert {name: by_name[name] for name in PLANTED} == PLANTED
+    for name in by_name.keys() - PLANTED.keys():
+        assert by_name[name] == ("int4" if name.startswith(TEXT) else "int8")
 
 
 def test_answers_stay(planted_folder, guarded):

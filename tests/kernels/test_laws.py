@@ -12,11 +12,13 @@ from qwenvl import kernels
 ROOT = Path(__file__).resolve().parents[2]
 LAWS = [f"tests/engine/test_{name}.py" for name in ("engine", "prefix", "speculation")]
 # the best one is what all other tests run on, and plain C++ is compared with each set by itself: slow, and the same
-OTHERS = [isa for isa in (*kernels.supported()[1:-1], "stock") if isa != kernels.current()]
+OTHERS = [(isa, "int8") for isa in (*kernels.supported()[1:-1], "stock") if isa != kernels.current()]
+FOUR_BITS = [(isa, "int4") for isa in kernels.supported()[1:]]
 
 
-@pytest.mark.parametrize("isa", OTHERS)
-def test_laws(isa):
+@pytest.mark.parametrize(("isa", "quantization"), OTHERS + FOUR_BITS)
+def test_laws(isa, quantization):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *LAWS]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "QWENVL_ISA": isa}, capture_output=True, text=True)
+    chosen = {"QWENVL_ISA": isa, "QWENVL_QUANTIZATION": quantization}
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **chosen}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

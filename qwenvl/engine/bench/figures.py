@@ -15,7 +15,8 @@ class Figures:
     """The fields of the JSON line. Those that are None were not asked for and are left out.
 
     `limits` holds, under the names used here, what the machine's read bandwidth and products allow. `ratios` are ours
-    divided by the baseline's: below 1 is better for seconds and GB, above 1 for tokens a second.
+    divided by the baseline's: below 1 is better for seconds and GB, above 1 for tokens a second. `int4` has our
+    own figures with weights in 4 bits, and in `decode_ratio_by_users` their speed of writing divided by these here.
     """
 
     model: str = ""
@@ -41,6 +42,7 @@ class Figures:
     limits: dict = field(default_factory=dict)
     baselines: dict[str, Measured] | None = None
     ratios: dict[str, dict[str, float]] | None = None
+    int4: dict | None = None
     note: str | None = None
     by_stage: list[Measured] | None = None
     by_picture_size: dict[str, Measured] | None = None
@@ -51,6 +53,12 @@ class Figures:
         for name, theirs in baselines.items():
             shared = {key: value for key, value in theirs.items() if hasattr(self, key)}
             self.ratios[name] = {key: round(getattr(self, key) / value, 4) for key, value in shared.items() if value}
+
+    def beside(self, int4: dict) -> None:
+        """Keep what was measured with weights in 4 bits, and its speed of writing divided by ours."""
+        rates = int4.get("decode_tokens_per_s_by_users", {})
+        ratios = {users: round(rate / self.decode_tokens_per_s_by_users[users], 4) for users, rate in rates.items()}
+        self.int4 = int4 | ({"decode_ratio_by_users": ratios} if ratios else {})
 
     def json(self) -> str:
         values = dataclasses.asdict(self)

@@ -16,7 +16,8 @@ from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.engine import Engine
 from qwenvl.messages import Answer
 
-WEIGHT_BYTES = {"int8": 1, "bfloat16": 2, "none": 4}
+# of int4, whose decoder layers alone have fewer, `weight_bytes` counts what was saved
+WEIGHT_BYTES = {"int8": 1, "int4": 1, "bfloat16": 2, "none": 4}
 
 
 def parameters(checkpoint: Checkpoint) -> int:
@@ -53,11 +54,16 @@ def prompt_macs(config: Qwen3VLConfig, tokens: int, before: int = 0) -> int:
     Of width H with Q of query heads, K of key heads and F of the MLP, a layer's matrices take T (2 H Q + 2 H K + 3 H F)
     and attention, where token i sees before + i tokens, 2 Q (T before + T (T + 1) / 2).
     """
-    c, T, H = config.text_config, tokens, config.text_config.hidden_size
+    c, T = config.text_config, tokens
+    attention = 2 * c.num_attention_heads * c.head_dim * (T * before + T * (T + 1) // 2)
+    return T * layer_weights(config) + c.num_hidden_layers * attention + c.vocab_size * c.hidden_size
+
+
+def layer_weights(config: Qwen3VLConfig) -> int:
+    """Numbers in the matrices of the decoder's layers, its head not counted: H (2 Q + 2 K + 3 F) a layer."""
+    c = config.text_config
     Q, K = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    matrices = T * H * (2 * Q + 2 * K + 3 * c.intermediate_size)
-    attention = 2 * Q * (T * before + T * (T + 1) // 2)
-    return c.num_hidden_layers * (matrices + attention) + c.vocab_size * H
+    return c.num_hidden_layers * c.hidden_size * (2 * Q + 2 * K + 3 * c.intermediate_size)
 
 
 @dataclass(frozen=True)
@@ -90,11 +96,12 @@ def work(engine: Engine, config: Qwen3VLConfig, size: Size, first: Answer, follo
 
     Weights count as they are kept: `weight_bytes` all of them, `step_bytes` those that one decode step reads.
     """
-    text = engine.model.text
+    text, quantization = engine.model.text, engine.model.quantization
+    saved = layer_weights(config) - (text.weight_bytes - text.head.nbytes) if quantization == "int4" else 0
     new, known = followup.usage.prompt_tokens - followup.usage.cached_tokens, followup.usage.cached_tokens
     return Work(
         disk_bytes=size.disk_bytes,
-        weight_bytes=size.parameters * WEIGHT_BYTES[engine.model.quantization],
+        weight_bytes=size.parameters * WEIGHT_BYTES[quantization] - saved,
         step_bytes=text.weight_bytes,
         kv_bytes=2 * len(text.layers) * text.kv_heads * text.head_dim * engine.reader.kv_dtype.itemsize,
         picture_macs=picture_macs(config, first.images[0].tokens * config.vision_config.spatial_merge_size**2),

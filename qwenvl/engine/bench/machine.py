@@ -23,9 +23,12 @@ def read_bandwidth_gb_s(size: int = 512 << 20) -> float:
 
 @torch.inference_mode()
 def peak_gop_s(quantization: str) -> float:
-    """Operations a second, in units of 1e9, of the engine's own product on many rows (a multiply-add counts two)."""
+    """Operations a second, in units of 1e9, of the engine's own product on many rows (a multiply-add counts two).
+
+    Of int4 that is int8's, which its vision tower uses and which its own products are no faster than.
+    """
     weight = torch.randn(PRODUCT_SHAPE, generator=torch.Generator().manual_seed(0))
-    if quantization == "int8":
+    if quantization in ("int8", "int4"):
         product = Int8Linear(*quantize_rows(weight))
     else:
         product = FloatLinear(weight.bfloat16() if quantization == "bfloat16" else weight)

@@ -15,7 +15,7 @@ from qwenvl.config import Settings
 from qwenvl.engine.bench.child import answer_job, run_child, say
 from qwenvl.engine.bench.figures import Figures, Measured
 from qwenvl.engine.bench.limits import WEIGHT_BYTES, parameters
-from qwenvl.engine.bench.machine import peak_rss_gb, require_gb
+from qwenvl.engine.bench.machine import peak_rss_gb, read_bandwidth_gb_s, require_gb
 from qwenvl.engine.bench.sample import FOLLOWUP, PICTURE_SIZE, QUESTION, sample_picture, sample_question
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.engine import Engine
@@ -119,6 +119,17 @@ def writing_rate(engine: Engine, users: int, tokens: int) -> float:
     for sequence in sequences:
         engine.cancel(sequence, "cancelled")
     return round(written / seconds, 2)
+
+
+def measure_writing(engine: Engine, figures: Figures, users: Iterable[int], tokens: int) -> None:
+    """Rates for each number of users, and the bandwidth around them: on a shared machine it changes by the minute."""
+    say("measuring read bandwidth")
+    before = read_bandwidth_gb_s()
+    for count in sorted({1, *users}):
+        figures.decode_tokens_per_s_by_users[str(count)] = writing_rate(engine, count, tokens)
+    figures.decode_tokens_per_s = figures.decode_tokens_per_s_by_users["1"]
+    say("measuring read bandwidth again")
+    figures.read_bandwidth_gb_s = round((before + read_bandwidth_gb_s()) / 2, 1)
 
 
 # --- tables ---

@@ -26,6 +26,7 @@ from qwenvl.engine.hub import Report
 from qwenvl.engine.loading import kept_folder
 from qwenvl.engine.random_model import random_model
 
+KEPT = ("int8", "int4")
 IN_FLOAT = ("embed_tokens.weight", "pos_embed.weight", "patch_embed.proj.weight", "patch_embed.proj.bias")
 
 
@@ -43,10 +44,14 @@ def home() -> Path:
 
 
 @contextmanager
-def prepared(settings: Settings, whole: bool, report: Report) -> Iterator[tuple[Settings, Known | None]]:
-    """Settings to measure with; and what is known already, or None if the checkpoint is whole and its cache empty."""
+def prepared(settings: Settings, whole: bool, report: Report,
+             also: tuple[str, ...] = ()) -> Iterator[tuple[Settings, Known | None]]:  # fmt: skip
+    """Settings to measure with; and what is known already, or None if the checkpoint is whole and its cache empty.
+
+    `also` are quantisations that will be measured beside that of the settings.
+    """
     kept = dataclasses.replace(settings, model=str(home() / "model"), cache_dir=str(home() / "kept"))
-    known = None if whole or settings.quantization != "int8" else _known(kept)
+    known = None if whole or settings.quantization not in KEPT else _known(kept, also)
     if known is not None:
         yield kept, known
         return
@@ -68,8 +73,8 @@ def _give_memory_back() -> None:
 def keep(settings: Settings, figures: Figures) -> None:
     """Keep of a whole checkpoint, just measured with these settings, what the next run starts from."""
     whole = Checkpoint(Path(settings.model))
-    source = _weights(whole, settings)
-    if not source.is_dir():
+    sources = {quantization: _weights(whole, settings, quantization) for quantization in KEPT}
+    if not sources[settings.quantization].is_dir():
         return
     for name in ("model", "kept"):
         shutil.rmtree(home() / name, ignore_errors=True)
@@ -81,24 +86,32 @@ def keep(settings: Settings, figures: Figures) -> None:
     save_file(
         {name: whole.tensor(name) for name in whole.shards if name.endswith(IN_FLOAT)}, model / "model.safetensors"
     )
-    target = _weights(Checkpoint(model), dataclasses.replace(settings, cache_dir=str(home() / "kept")))
-    target.parent.mkdir()
-    source.rename(target)
+    (home() / "kept").mkdir()
+    kept = dataclasses.replace(settings, cache_dir=str(home() / "kept"))
+    for quantization, source in sources.items():
+        if source.is_dir():
+            source.rename(_weights(Checkpoint(model), kept, quantization))
     known = Known(size_of(whole), figures.load_s, figures.peak_load_rss_gb)
-    (model / "known.json").write_text(json.dumps(dataclasses.asdict(known)))
+    (model / _facts(settings)).write_text(json.dumps(dataclasses.asdict(known)))
 
 
-def _known(settings: Settings) -> Known | None:
+def _known(settings: Settings, also: tuple[str, ...]) -> Known | None:
     """What an earlier run kept for these settings and this CPU's kernels; None if it has to be made again."""
     try:
-        known = json.loads((Path(settings.model) / "known.json").read_text())
-        if not _weights(Checkpoint(Path(settings.model)), settings).is_dir():
+        known = json.loads((Path(settings.model) / _facts(settings)).read_text())
+        checkpoint = Checkpoint(Path(settings.model))
+        if not all(_weights(checkpoint, settings, each).is_dir() for each in (settings.quantization, *also)):
             return None
         return Known(Size(**known.pop("size")), **known)
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _weights(checkpoint: Checkpoint, settings: Settings) -> Path:
+def _facts(settings: Settings) -> str:
+    """The file with what only the first load could tell; another quantisation's is another one."""
+    return "known.json" if settings.quantization == "int8" else f"known-{settings.quantization}.json"
+
+
+def _weights(checkpoint: Checkpoint, settings: Settings, quantization: str) -> Path:
     limit = settings.fidelity_percent / 100
-    return kept_folder(checkpoint, Path(settings.cache_dir), settings.quantization_skip, limit)
+    return kept_folder(checkpoint, Path(settings.cache_dir), settings.quantization_skip, limit, quantization)

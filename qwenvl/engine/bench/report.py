@@ -29,6 +29,7 @@ def text(f: Figures, tokens: int) -> str:
         table(_main_rows(f)),
         *([f"  {f.note}"] if f.note else []),
         *_notes((f.baselines or {}).items()),
+        *([_four_bits(f)] if f.int4 else []),
     ]
     if f.by_stage:
         parts += [f"By stage, answers of {tokens} tokens:", table(_stage_rows(f.by_stage))]
@@ -81,6 +82,20 @@ def _share(value: float | None, limit: float | None, unit: str) -> str:
 def _theirs(f: Figures, engine: str, field: str, unit: str) -> str:
     value, ratio = f.baselines[engine].get(field), f.ratios[engine].get(field)
     return NONE if ratio is None else f"{_value(value, unit)} (x{ratio:.2f})"
+
+
+def _four_bits(f: Figures) -> str:
+    """Writing with weights in 4 bits beside this run's int8."""
+    if "error" in f.int4:
+        return f"  int4: {f.int4['error']}"
+    rows = [["int4, users together", "int8", "int4", "int4 / int8"]]
+    for users, rate in f.int4["decode_tokens_per_s_by_users"].items():
+        ours = f.decode_tokens_per_s_by_users[users]
+        ratio = f"x{f.int4['decode_ratio_by_users'][users]:.2f}"
+        rows.append([users, _value(ours, "tokens/s"), _value(rate, "tokens/s"), ratio])
+    rows.append(["read the prompt", _value(f.prefill_s, "s"), _value(f.int4["prefill_s"], "s"),
+                 f"x{f.int4['prefill_s'] / f.prefill_s:.2f}"])  # fmt: skip
+    return table(rows)
 
 
 def _notes(measured: Iterable[tuple[str, Measured]]) -> list[str]:

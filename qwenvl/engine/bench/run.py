@@ -13,14 +13,13 @@ import torch
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
 
 from qwenvl.config import Settings
-from qwenvl.engine.bench import ours, plot, random2b, report
+from qwenvl.engine.bench import int4, ours, plot, random2b, report
 from qwenvl.engine.bench.baseline import measure_baselines
 from qwenvl.engine.bench.child import say
 from qwenvl.engine.bench.figures import Figures, Measured
 from qwenvl.engine.bench.limits import Size, limits, size_of, work
-from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb, read_bandwidth_gb_s
+from qwenvl.engine.bench.machine import peak_gop_s, peak_rss_gb
 from qwenvl.engine.checkpoint import Checkpoint
-from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import cache_folder, find_model
 from qwenvl.engine.linear import kernel_name
 from qwenvl.engine.threads import default_threads
@@ -41,6 +40,7 @@ class Plan:
     baseline: bool = False
     tables: bool = False
     plot: Path | None = None
+    int4: bool = False
 
 
 def bench(settings: Settings, plan: Plan) -> Figures:
@@ -50,8 +50,11 @@ def bench(settings: Settings, plan: Plan) -> Figures:
     if plan.plot:
         plot.check(plan.plot)
     settings = ours.plain(settings, plan.model)
+    if plan.int4 and settings.quantization != "int8":
+        raise QwenVLError(f"--int4 measures int4 beside int8, and QWENVL_QUANTIZATION is {settings.quantization}")
     if plan.model == RANDOM_2B:
-        with random2b.prepared(settings, plan.baseline or plan.tables, _progress) as (settings, known):
+        also = ("int4",) if plan.int4 else ()
+        with random2b.prepared(settings, plan.baseline or plan.tables, _progress, also) as (settings, known):
             figures = _measure(settings, plan, known)
             if known is None:
                 random2b.keep(settings, figures)
@@ -90,8 +93,11 @@ def _measure(settings: Settings, plan: Plan, known: random2b.Known | None = None
     baselines = measure_baselines(checkpoint.folder, figures.threads, plan.tokens) if plan.baseline else None
     if plan.tables:
         figures.by_stage = _stages_elsewhere(settings, plan)
-    _measure_ours(settings, plan, checkpoint.config, known.size if known else size_of(checkpoint), figures)
+    size = known.size if known else size_of(checkpoint)
+    _measure_ours(settings, plan, checkpoint.config, size, figures)
     gc.collect()  # one engine at a time
+    if plan.int4:
+        figures.beside(int4.measure_beside(settings, size, plan.users, plan.tokens, figures.peak_gop_s))
     if known is None:
         _load_again(settings, figures)
     else:
@@ -131,12 +137,12 @@ def _measure_ours(settings: Settings, plan: Plan, config: Qwen3VLConfig, size: S
     engine, loading = ours.load(settings)
     figures.load_s, figures.peak_load_rss_gb = loading["load_s"], loading["peak_load_rss_gb"]
     figures.quantization, figures.threads = engine.model.quantization, torch.get_num_threads()
-    figures.kernel = kernel_name() if figures.quantization == "int8" else "stock"
+    figures.kernel = kernel_name() if figures.quantization in ("int8", "int4") else "stock"
     say("measuring products")
     figures.peak_gop_s = round(peak_gop_s(figures.quantization), 1)
     peak_rss_gb()  # what that took is not the engine's
     first, followup = ours.measure_questions(engine, figures, plan.tokens)
-    _measure_writing(engine, plan, figures)
+    ours.measure_writing(engine, figures, plan.users, plan.tokens)
     figures.limits = limits(figures, work(engine, config, size, first, followup))
     figures.decode_fraction_of_limit = round(figures.decode_tokens_per_s / figures.limits["decode_tokens_per_s"], 4)
     if plan.tables:
@@ -147,14 +153,3 @@ def _measure_ours(settings: Settings, plan: Plan, config: Qwen3VLConfig, size: S
         figures.by_stage += ours.measure_stages(loaded, max(plan.users), plan.tokens)
         figures.by_stage.sort(key=lambda row: order.index(row["stage"]))
         figures.by_picture_size = ours.measure_sizes(loaded, plan.tokens)
-
-
-def _measure_writing(engine: Engine, plan: Plan, figures: Figures) -> None:
-    """Rates for each number of users, and the bandwidth around them: on a shared machine it changes by the minute."""
-    say("measuring read bandwidth")
-    before = read_bandwidth_gb_s()
-    for users in sorted({1, *plan.users}):
-        figures.decode_tokens_per_s_by_users[str(users)] = ours.writing_rate(engine, users, plan.tokens)
-    figures.decode_tokens_per_s = figures.decode_tokens_per_s_by_users["1"]
-    say("measuring read bandwidth again")
-    figures.read_bandwidth_gb_s = round((before + read_bandwidth_gb_s()) / 2, 1)

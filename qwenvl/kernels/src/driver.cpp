@@ -16,6 +16,8 @@
 extern "C" {
 uint32_t qk_sets();
 void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
+void qk_pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
+                     int32_t threads);
 int32_t qk_linear(int32_t set, const qk::Linear* task);
 int32_t qk_paged(int32_t set, const qk::Paged* task);
 int32_t qk_full(const qk::Full* task);
@@ -47,12 +49,35 @@ float rounded(float x) {  // to bfloat16, towards zero: any rounding does for a 
     return x;
 }
 
-void try_linear(int set, int64_t M, int64_t N, int64_t K) {
+// Packs in 4 bits, and puts what was made of the weights in their place.
+std::vector<uint8_t> nibbles_of(std::vector<int8_t>& weight, int64_t N, int64_t K) {
+    const int64_t groups = (K + 31) / 32;
+    const std::vector<float> importance(static_cast<std::size_t>(K), 1.0f);
+    std::vector<uint8_t> packed(static_cast<std::size_t>((N + 63) / 64 * groups * 17 * 64));
+    qk_pack_nibbles(weight.data(), importance.data(), N, K, packed.data(), 2);
+    for (int64_t n = 0; n < N; ++n)
+        for (int64_t k = 0; k < K; ++k) {
+            const uint8_t* group = packed.data() + (n / 64 * groups + k / 32) * 17 * 64;
+            const int code = group[n % 64], half = static_cast<int>(k % 32 / 16);
+            const int two = group[64 + n % 64 / 16 * 256 + k % 16 / 4 * 64 + n % 16 * 4 + k % 4];
+            const int made = ((two >> 4 * half & 15) - (code >> 4)) * ((code & 15) + 1);
+            check(std::abs(made - weight[n * K + k]) <= 16 && made >= -128 && made <= 127, "a nibble", qk::PLAIN);
+            weight[n * K + k] = static_cast<int8_t>(made);
+        }
+    return packed;
+}
+
+std::vector<uint8_t> bytes_of(const std::vector<int8_t>& weight, int64_t N, int64_t K) {
+    std::vector<uint8_t> packed(static_cast<std::size_t>((N + 63) / 64 * ((K + 3) / 4) * 256));
+    qk_pack(weight.data(), N, K, packed.data(), 2);
+    return packed;
+}
+
+void try_linear(int set, int64_t M, int64_t N, int64_t K, qk::Format format) {
     const int64_t panels = (N + 63) / 64;
     std::vector<int8_t> weight(static_cast<std::size_t>(N * K));
     for (int8_t& w : weight) w = static_cast<int8_t>(static_cast<int>(generator() % 255) - 127);
-    std::vector<uint8_t> packed(static_cast<std::size_t>(panels * ((K + 3) / 4) * 256));
-    qk_pack(weight.data(), N, K, packed.data(), 2);
+    const std::vector<uint8_t> packed = format == qk::NIBBLES ? nibbles_of(weight, N, K) : bytes_of(weight, N, K);
     const std::vector<float> x = numbers(M * K), residual = numbers(M * N);
     std::vector<float> scale(static_cast<std::size_t>(panels * 64)), bias(scale.size()), out(residual.size());
     for (int64_t n = 0; n < N; ++n) {
@@ -60,7 +85,7 @@ void try_linear(int set, int64_t M, int64_t N, int64_t K) {
         bias[n] = static_cast<float>(n % 5);
     }
     const qk::Linear task{x.data(), K, packed.data(), scale.data(), bias.data(), residual.data(), out.data(),
-                          M, N, K, qk::NO_ACTIVATION, 2};
+                          M, N, K, qk::NO_ACTIVATION, 2, format};
     check(qk_linear(set, &task) == 0, "memory", set);
     for (int64_t m = 0; m < M; ++m) {
         float most = 0;
@@ -190,8 +215,10 @@ void try_layers(int set, int64_t M) {
 int main() {
     for (int set = qk::PLAIN; set <= qk::AVX512_VNNI; ++set) {
         if (!(qk_sets() >> set & 1)) continue;
-        const int64_t shapes[][3] = {{1, 64, 64}, {1, 1, 1}, {7, 65, 130}, {13, 200, 103}, {25, 63, 5}, {1030, 70, 33}};
-        for (const auto& [M, N, K] : shapes) try_linear(set, M, N, K);
+        const int64_t shapes[][3] = {{1, 64, 64}, {1, 1, 1}, {7, 65, 130}, {13, 200, 103}, {25, 63, 5}, {1030, 70, 33},
+                                     {3, 128, 600}, {8, 64, 300}};
+        for (const auto& [M, N, K] : shapes)
+            for (qk::Format format : {qk::BYTES, qk::NIBBLES}) try_linear(set, M, N, K, format);
         for (bool bfloat16 : {false, true})
             for (int threads : {1, 2}) {
                 try_paged(set, 1, 1, 1, 1, 32, bfloat16, threads);

@@ -105,6 +105,14 @@ inline void unpack(const uint8_t* group, int64_t groups, uint8_t* bytes) {
     }
 }
 
+// Not inlined: where the compiler sees that the bytes lie in a buffer of its own, it moves sums about in every step.
+template <class V>
+__attribute__((noinline)) void unpacked_rows(int64_t count, const uint8_t* bytes, int64_t K4, const int8_t* rows,
+                                             int64_t stride, int32_t* dots) {
+    for (int64_t r = 0; r < count; r += V::ROWS)
+        some_rows<V>(count - r, bytes, K4, rows + r * stride, stride, Ahead{bytes, 0}, dots + r * qk::PANEL);
+}
+
 template <class V>
 inline void many_nibble_rows(int64_t count, const uint8_t* panel, int64_t groups, const int8_t* rows, int64_t stride,
                              int32_t* dots) {
@@ -112,9 +120,7 @@ inline void many_nibble_rows(int64_t count, const uint8_t* panel, int64_t groups
     for (int64_t g = 0; g < groups; g += SLAB_GROUPS) {
         const int64_t some = g + SLAB_GROUPS < groups ? SLAB_GROUPS : groups - g, K4 = some * qk::GROUP / 4;
         unpack<V>(panel + g * qk::GROUP_BYTES, some, bytes);
-        for (int64_t r = 0; r < count; r += V::ROWS)
-            some_rows<V>(count - r, bytes, K4, rows + r * stride + g * qk::GROUP, stride, Ahead{bytes, 0},
-                         dots + r * qk::PANEL);
+        unpacked_rows<V>(count, bytes, K4, rows + g * qk::GROUP, stride, dots);
     }
 }
 

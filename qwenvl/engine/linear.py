@@ -74,10 +74,9 @@ class Int8Linear:
         self._hold((Panels if kernels.available() else Rows).of(weight, scale), bias)
 
     @classmethod
-    def in_four_bits(cls, weight: Tensor, scale: Tensor, bias: Tensor | None = None,
-                     importance: Tensor | None = None) -> "Int8Linear":  # fmt: skip
-        """From the same; the least error counts each input's `importance` [K] times."""
-        return cls.restored({"panels": own.pack_nibbles(weight, importance), "scale": scale}, bias)
+    def in_four_bits(cls, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> "Int8Linear":
+        """From the same, with weights kept in 4 bits."""
+        return cls.restored({"panels": own.pack_nibbles(weight), "scale": scale}, bias)
 
     @classmethod
     def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None = None) -> "Int8Linear":

@@ -103,7 +103,7 @@ SIGNATURES = {
     "qk_sets": (ctypes.c_uint32, []),
     "qk_pack": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int32]),
     "qk_layers": (c_int32, [c_int32, POINTER(LayersTask)]),
-    "qk_pack_nibbles": (None, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int32]),
+    "qk_pack_nibbles": (None, [c_void_p, c_int64, c_int64, c_void_p, c_int32]),
     "qk_linear": (c_int32, [c_int32, POINTER(LinearTask)]),
     "qk_paged": (c_int32, [c_int32, POINTER(PagedTask)]),
     "qk_full": (c_int32, [POINTER(FullTask)]),

@@ -28,22 +28,16 @@ def pack(weight: Tensor) -> Tensor:
     return panels
 
 
-def pack_nibbles(weight: Tensor, importance: Tensor | None = None) -> Tensor:
+def pack_nibbles(weight: Tensor) -> Tensor:
     """int8 [N, K] -> uint8 panels [P, G, 17, 64]: 4 bits a weight, and 8 for each output and 32 of its inputs.
 
-    Those 8 are a whole step s of 1 to 16 and a zero z of 0 to 15, chosen by the least squared error of (q - z) * s;
-    an input's error counts `importance` [K] times. The layout is in src/linear.h.
+    Those 8 are a whole step s of 1 to 16 and a zero z of 0 to 15, chosen by the least squared error of (q - z) * s. The
+    layout is in src/linear.h.
     """
     N, K = _checked(weight)
     panels = torch.empty(-(-N // PANEL), -(-K // GROUP), GROUP_LINES, PANEL, dtype=torch.uint8)
     weight = weight.contiguous()
-    importance = importance if importance is None else importance.float().contiguous()
-    if importance is not None and importance.shape != (K,):
-        raise ValueError(f"importance {tuple(importance.shape)} of {K} inputs")
-    library().qk_pack_nibbles(
-        weight.data_ptr(), None if importance is None else importance.data_ptr(), N, K, panels.data_ptr(),
-        torch.get_num_threads(),
-    )  # fmt: skip
+    library().qk_pack_nibbles(weight.data_ptr(), N, K, panels.data_ptr(), torch.get_num_threads())
     return panels
 
 

@@ -137,20 +137,9 @@ def test_bell_shaped_weights_lose_seven_or_eight_percent():
     assert 0.06 < off < 0.085
 
 
-def test_important_inputs_are_kept_better():
-    weight, importance = bell(), torch.ones(512)
-    importance[::32] = 100.0
-    plain, weighted = (error(weight, panels.pack_nibbles(weight, i)) for i in (None, importance))
-    assert weighted[:, ::32].mean() < 0.5 * plain[:, ::32].mean()
-    assert (weighted * importance).sum() < (plain * importance).sum()
-    assert torch.equal(panels.pack_nibbles(weight, torch.ones(512)), panels.pack_nibbles(weight))
-
-
 def test_shapes_that_do_not_fit_are_refused(isa):
     packed = panels.pack_nibbles(bell())
     with pytest.raises(ValueError, match="do not fit"):
         panels.multiply(torch.zeros(1, 480), packed, torch.ones(64), None, 64)
     with pytest.raises(ValueError, match="overflow"):
         panels.pack_nibbles(torch.zeros(1, 70000, dtype=torch.int8))
-    with pytest.raises(ValueError, match="importance"):
-        panels.pack_nibbles(bell(), torch.ones(3))

@@ -16,8 +16,7 @@
 extern "C" {
 uint32_t qk_sets();
 void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
-void qk_pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
-                     int32_t threads);
+void qk_pack_nibbles(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
 int32_t qk_linear(int32_t set, const qk::Linear* task);
 int32_t qk_paged(int32_t set, const qk::Paged* task);
 int32_t qk_full(const qk::Full* task);
@@ -52,9 +51,8 @@ float rounded(float x) {  // to bfloat16, towards zero: any rounding does for a 
 // Packs in 4 bits, and puts what was made of the weights in their place.
 std::vector<uint8_t> nibbles_of(std::vector<int8_t>& weight, int64_t N, int64_t K) {
     const int64_t groups = (K + 31) / 32;
-    const std::vector<float> importance(static_cast<std::size_t>(K), 1.0f);
     std::vector<uint8_t> packed(static_cast<std::size_t>((N + 63) / 64 * groups * 17 * 64));
-    qk_pack_nibbles(weight.data(), importance.data(), N, K, packed.data(), 2);
+    qk_pack_nibbles(weight.data(), N, K, packed.data(), 2);
     for (int64_t n = 0; n < N; ++n)
         for (int64_t k = 0; k < K; ++k) {
             const uint8_t* group = packed.data() + (n / 64 * groups + k / 32) * 17 * 64;

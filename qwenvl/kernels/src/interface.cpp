@@ -25,9 +25,8 @@ QK_PUBLIC void qk_pack(const int8_t* weight, int64_t N, int64_t K, uint8_t* pane
     qk::pack_panels(weight, N, K, panels, threads);
 }
 
-QK_PUBLIC void qk_pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
-                               int32_t threads) {
-    qk::pack_nibbles(weight, importance, N, K, panels, threads);
+QK_PUBLIC void qk_pack_nibbles(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads) {
+    qk::pack_nibbles(weight, N, K, panels, threads);
 }
 
 // 0, or 1 when memory ran out.

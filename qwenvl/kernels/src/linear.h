@@ -77,9 +77,7 @@ void linear_avx512_vnni(const Linear& task, const Scratch& scratch);
 // int8 [N, K] -> panels, padded with zero weights.
 void pack_panels(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
 
-// int8 [N, K] -> nibbles, the step and the zero of every group those of the least squared error. Each input's error
-// counts `importance` [K] times, or all the same if that is null.
-void pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
-                  int32_t threads);
+// int8 [N, K] -> nibbles, the step and the zero of every group those of the least squared error.
+void pack_nibbles(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads);
 
 }  // namespace qk

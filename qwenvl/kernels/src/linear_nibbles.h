@@ -38,15 +38,19 @@ inline void nibble_tile(const uint8_t* group, int64_t n, int64_t groups, const i
 #pragma GCC unroll 8
             for (int line = j * LINES / 4; line < (j + 1) * LINES / 4; ++line)
                 __builtin_prefetch(ahead + line * 64, 0, 2);
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; ++half) {
+                typename V::Weights w[C];
 #pragma GCC unroll 8
-            for (int c = 0; c < C; ++c) {
-                const uint8_t* line = group + line_of(n + c * V::WIDTH, j);
-                const typename V::Weights low = V::low(line, codes[c]), high = V::high(line, codes[c]);
+                for (int c = 0; c < C; ++c) {
+                    const uint8_t* line = group + line_of(n + c * V::WIDTH, j);
+                    w[c] = half ? V::high(line, codes[c]) : V::low(line, codes[c]);
+                }
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) {
-                    const int8_t* row = rows + r * stride + j * 4;
-                    sums[r][c] = V::dot(sums[r][c], low, V::input(row));
-                    sums[r][c] = V::dot(sums[r][c], high, V::input(row + 16));
+                    const typename V::Input a = V::input(rows + r * stride + j * 4 + half * 16);
+#pragma GCC unroll 8
+                    for (int c = 0; c < C; ++c) sums[r][c] = V::dot(sums[r][c], w[c], a);
                 }
             }
         }

@@ -4,11 +4,12 @@
 namespace {
 
 constexpr int GROUP = qk::GROUP, LANES = 8;
-// Steps that are tried: from the one that covers the whole range down to this part of it, which cuts off the largest.
-constexpr float SMALLEST_STEP = 0.65f;
+// Steps that are tried: from one more than covers the whole range, so that the zero need not fit it exactly, down to this
+// part of it, which cuts off the largest.
+constexpr float SMALLEST_STEP = 0.6f;
 
 struct Group {
-    float weights[GROUP], importance[GROUP];  // no importance behind the last input
+    float weights[GROUP];
     float least = 0, most = 0;
 };
 
@@ -42,7 +43,7 @@ float error_of(const Group& group, int step, int zero) {
         for (int i = 0; i < LANES; ++i) {
             const float q = within(rounded(group.weights[k + i] * part), bounds.least, bounds.most);
             const float off = group.weights[k + i] - q * s;
-            sums[i] += off * off * group.importance[k + i];
+            sums[i] += off * off;
         }
     float sum = 0;
     for (float lane : sums) sum += lane;
@@ -51,12 +52,15 @@ float error_of(const Group& group, int step, int zero) {
 
 Choice best_of(const Group& group) {
     int widest = static_cast<int>((group.most - group.least + 14.0f) / 15.0f);
-    widest = widest < 1 ? 1 : widest > 16 ? 16 : widest;
     const int narrowest = static_cast<int>(static_cast<float>(widest) * SMALLEST_STEP);
+    widest = widest < 16 ? widest + 1 : 16;
     Choice best;
     for (int step = widest; step >= (narrowest < 1 ? 1 : narrowest); --step) {
-        const int middle = static_cast<int>(-group.least / static_cast<float>(step) + 0.5f);
-        for (int zero = middle < 1 ? 0 : middle - 1; zero <= middle + 1 && zero < 16; ++zero) {
+        // with the least weight at 0, and with the largest at 15: between those something is cut off on both sides
+        const int high = static_cast<int>(-group.least / static_cast<float>(step) + 0.5f);
+        const int low = 15 - static_cast<int>(group.most / static_cast<float>(step) + 0.5f);
+        const int first = (low < high ? low : high) - 1, last = (low < high ? high : low) + 1;
+        for (int zero = first < 0 ? 0 : first; zero <= last && zero < 16; ++zero) {
             const float error = error_of(group, step, zero);
             if (!best.made || error < best.error) best = {step, zero, error, true};
         }
@@ -64,12 +68,11 @@ Choice best_of(const Group& group) {
     return best;
 }
 
-Group read_group(const int8_t* weights, const float* importance, int64_t count) {
+Group read_group(const int8_t* weights, int64_t count) {
     Group group;
     for (int64_t k = 0; k < GROUP; ++k) {
         const float w = k < count ? weights[k] : 0.0f;
         group.weights[k] = w;
-        group.importance[k] = k >= count ? 0.0f : importance ? importance[k] : 1.0f;
         group.least = w < group.least ? w : group.least;
         group.most = w > group.most ? w : group.most;
     }
@@ -78,7 +81,7 @@ Group read_group(const int8_t* weights, const float* importance, int64_t count) 
 
 void write_group(const Group& group, Choice choice, int64_t n, uint8_t* out) {
     const Bounds bounds(choice.step, choice.zero);
-    out[n] = static_cast<uint8_t>(choice.step - 1 | choice.zero << 4);
+    out[n] = static_cast<uint8_t>((choice.step - 1) | choice.zero << 4);
     uint8_t* lines = out + 64 + n / 16 * 256 + n % 16 * 4;
     const float part = 1.0f / static_cast<float>(choice.step);
     for (int k = 0; k < 16; ++k) {
@@ -93,15 +96,14 @@ void write_group(const Group& group, Choice choice, int64_t n, uint8_t* out) {
 
 }  // namespace
 
-void qk::pack_nibbles(const int8_t* weight, const float* importance, int64_t N, int64_t K, uint8_t* panels,
-                      int32_t threads) {
+void qk::pack_nibbles(const int8_t* weight, int64_t N, int64_t K, uint8_t* panels, int32_t threads) {
     const int64_t groups = (K + GROUP - 1) / GROUP, padded = (N + PANEL - 1) / PANEL * PANEL;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t n = 0; n < padded; ++n)
         for (int64_t g = 0; g < groups; ++g) {
             // outputs behind the last are zeros
             const int64_t k = g * GROUP, left = n < N ? K - k : 0, start = n < N ? n * K + k : 0;
-            const Group group = read_group(weight + start, importance ? importance + k : nullptr, left);
+            const Group group = read_group(weight + start, left);
             write_group(group, best_of(group), n % PANEL, panels + (n / PANEL * groups + g) * GROUP_BYTES);
         }
 }

@@ -50,8 +50,9 @@ class Layer:
         `attended` is the width of what attention gives.
         """
         width, norms = len(self.norm1.weight), (self.norm1, self.q_norm, self.k_norm, self.norm2)
-        inputs = {"qkv": width, "out": attended, "gate_up": width, "down": self.gate_up.out_features // 2}
-        products = [getattr(self, name).task(count) for name, count in inputs.items()]
+        products = [self.qkv.task(width), self.out.task(attended), self.gate_up.task(width)]
+        if None not in products:
+            products.append(self.down.task(self.gate_up.out_features // 2))
         if None in products:
             return None
         return own.Weights(tuple((norm.weight, norm.eps) for norm in norms), tuple(products), alive=self)

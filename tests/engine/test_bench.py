@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3VLConfig
 
+from qwenvl import kernels
 from qwenvl.__main__ import main
 from qwenvl.config import Settings
 from qwenvl.engine import linear
@@ -42,7 +43,7 @@ def whole_run(tmp_path_factory):
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         status = main(["bench", "--model", "demo", "--users", "2", "--tokens", "4", "--baseline", "--tables",
-                       "--plot", str(drawn)])  # fmt: skip
+                       "--int4", "--plot", str(drawn)])  # fmt: skip
     assert status == 0, err.getvalue()
     text = out.getvalue()
     last = text.strip().splitlines()[-1]
@@ -78,6 +79,22 @@ def test_the_baselines_ran_and_ours_is_divided_by_them(whole_run):
             assert theirs[field] > 0, (name, field)
             assert figures["ratios"][name][field] == pytest.approx(figures[field] / theirs[field], rel=0.01)
         assert theirs["first_token_s"] == pytest.approx(theirs["encode_s"] + theirs["prefill_s"], abs=0.001)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="int4 needs kernels of our own")
+def test_int4_is_measured_in_the_same_run(whole_run):
+    four, eight = whole_run.json["int4"], whole_run.json
+    for name in ("load_s", "prefill_s", "first_token_s", "decode_tokens_per_s", "read_bandwidth_gb_s", "peak_rss_gb"):
+        assert four[name] > 0, name
+    assert set(four["decode_tokens_per_s_by_users"]) == set(four["decode_ratio_by_users"]) == {"1", "2"}
+    for users, ratio in four["decode_ratio_by_users"].items():
+        rates = (figures["decode_tokens_per_s_by_users"][users] for figures in (four, eight))
+        assert ratio == pytest.approx(next(rates) / next(rates), abs=1e-3)
+    # the head is in int8 and larger than the demo's layers
+    checkpoint = Checkpoint(DEMO_FOLDER)
+    head = checkpoint.config.text_config.vocab_size * checkpoint.config.text_config.hidden_size
+    assert four["step_bytes"] < head + 0.6 * limits.layer_weights(checkpoint.config) + 100_000
+    assert "int4 / int8" in whole_run.text
 
 
 def test_the_tables(whole_run):
@@ -211,8 +228,15 @@ def test_what_failed_is_in_the_tables_and_the_rest_is_not_lost(tmp_path):
     figures.by_stage = [{"stage": "float32", "error": "no room"}]
     assert figures.ratios["transformers_float32"] == {}
     assert figures.ratios["transformers_bfloat16"]["first_token_s"] == 0.5
+    figures.beside({"error": "int4 needs kernels of our own"})
     text = report.text(figures, 32)
-    for said in ("transformers_float32: needs about 9 GB", "float32: no room", "2.00 s (x0.50)", "tokens/s (x2.00)"):
+    for said in (
+        "transformers_float32: needs about 9 GB",
+        "float32: no room",
+        "int4: int4 needs",
+        "2.00 s (x0.50)",
+        "tokens/s (x2.00)",
+    ):
         assert said in text, said
     plot.draw(figures, 32, tmp_path / "some.png")
     assert len(plot.bars(figures, 32)) == 3 and (tmp_path / "some.png").stat().st_size > 1000
@@ -233,6 +257,12 @@ def test_wrong_arguments_are_one_line_before_anything_is_measured(capsys, argume
     assert main(["bench", *arguments]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("qwenvl: ") and said in err and err.count("\n") == 1
+
+
+def test_int4_beside_something_else_than_int8_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("QWENVL_QUANTIZATION", "bfloat16")
+    assert main(["bench", "--model", "demo", "--int4"]) == 1
+    assert "QWENVL_QUANTIZATION is bfloat16" in capsys.readouterr().err
 
 
 def test_a_missing_matplotlib_is_one_line(capsys, monkeypatch):

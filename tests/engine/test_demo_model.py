@@ -8,6 +8,7 @@ bounds are three standard deviations below. Raise them with the model.
 import pytest
 
 from demo_model.accuracy import answers, held_out, scores
+from qwenvl import kernels
 from qwenvl.engine.engine import Engine
 from qwenvl.engine.hub import DEMO, DEMO_FOLDER
 from qwenvl.engine.loading import load_model
@@ -25,7 +26,7 @@ def asked():
 def said(asked):
     return {
         quantization: answers(Engine(load_model(DEMO, quantization, "", silent), slots=16), asked)
-        for quantization in ("int8", "none")
+        for quantization in ("int8", "int4", "none")
     }
 
 
@@ -45,6 +46,15 @@ def test_int8_answers_as_float_does(asked, said):
     assert differ <= COUNT * 0.04
     for kind in ("shapes", "reading"):
         assert abs(rate(asked, said["int8"], kind) - rate(asked, said["none"], kind)) <= 0.02
+
+
+@pytest.mark.skipif(not kernels.available(), reason="int4 needs kernels of our own")
+def test_int4_answers_nearly_as_float_does(asked, said):
+    """It is less exact than int8, and here it may be seen how much."""
+    differ = sum(a != b for a, b in zip(said["int4"], said["none"], strict=True))
+    assert differ <= COUNT * 0.08
+    for kind in ("shapes", "reading"):
+        assert abs(rate(asked, said["int4"], kind) - rate(asked, said["none"], kind)) <= 0.05
 
 
 def test_it_is_small():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from qwenvl import kernels
 from qwenvl.__main__ import main
 from qwenvl.engine import loading, random_model
 from qwenvl.engine.bench import random2b
@@ -55,6 +56,28 @@ def test_other_kernels_or_settings_make_it_anew(small, capsys, monkeypatch):
     monkeypatch.setenv("QWENVL_FIDELITY_PERCENT", "7")
     assert "note" not in bench(capsys)
     assert len(list((small / "kept").iterdir())) == 1 and list((small / "kept").iterdir()) != before
+
+
+@pytest.mark.skipif(not kernels.available(), reason="int4 needs kernels of our own")
+def test_int4_beside_int8_keeps_both_and_serves_each_of_them(small, capsys, monkeypatch):
+    bench(capsys)
+    first = bench(capsys, "--int4")  # int8 alone was kept: made anew
+    assert "note" not in first and first["int4"]["decode_ratio_by_users"]["1"] > 0
+    assert len(list((small / "kept").iterdir())) == 2
+
+    monkeypatch.setattr(random2b, "random_model", lambda *_: pytest.fail("made anew"))
+    second = bench(capsys, "--int4")
+    assert "note" in second and second["int4"]["step_bytes"] == first["int4"]["step_bytes"]
+    assert "note" in bench(capsys)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="int4 needs kernels of our own")
+def test_int4_alone_has_limits_of_its_own_bytes(small, capsys, monkeypatch):
+    monkeypatch.setenv("QWENVL_QUANTIZATION", "int4")
+    four = bench(capsys)
+    assert four["quantization"] == "int4" and "note" in bench(capsys)
+    monkeypatch.setenv("QWENVL_QUANTIZATION", "int8")
+    assert four["limits"]["peak_rss_gb"] < bench(capsys)["limits"]["peak_rss_gb"]
 
 
 def test_what_an_interrupted_run_left_goes(small, capsys):

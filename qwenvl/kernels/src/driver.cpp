@@ -83,7 +83,7 @@ void try_linear(int set, int64_t M, int64_t N, int64_t K, qk::Format format) {
         bias[n] = static_cast<float>(n % 5);
     }
     const qk::Linear task{x.data(), K, packed.data(), scale.data(), bias.data(), residual.data(), out.data(),
-                          M, N, K, qk::NO_ACTIVATION, 2, format};
+                          M, N, K, qk::NO_ACTIVATION, 2, qk::AS_IS, 0.0f, nullptr, format};
     check(qk_linear(set, &task) == 0, "memory", set);
     for (int64_t m = 0; m < M; ++m) {
         float most = 0;

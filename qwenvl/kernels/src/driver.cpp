@@ -59,7 +59,7 @@ std::vector<uint8_t> nibbles_of(std::vector<int8_t>& weight, int64_t N, int64_t 
             const int code = group[n % 64], half = static_cast<int>(k % 32 / 16);
             const int two = group[64 + n % 64 / 16 * 256 + k % 16 / 4 * 64 + n % 16 * 4 + k % 4];
             const int made = ((two >> 4 * half & 15) - (code >> 4)) * ((code & 15) + 1);
-            check(std::abs(made - weight[n * K + k]) <= 16 && made >= -128 && made <= 127, "a nibble", qk::PLAIN);
+            check(made >= -128 && made <= 127, "a weight in 4 bits", qk::PLAIN);
             weight[n * K + k] = static_cast<int8_t>(made);
         }
     return packed;

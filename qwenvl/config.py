@@ -13,7 +13,7 @@ from qwenvl.errors import InvalidRequest
 
 DETAILS = ("fast", "balanced", "fine")
 QUANTIZATIONS = ("int8", "int4", "none", "bfloat16")
-KV_DTYPES = ("auto", "bfloat16", "float32")
+KV_DTYPES = ("auto", "bfloat16", "float32", "int8")
 ISAS = ("", "avx512_vnni", "avx_vnni", "avx2", "plain", "stock")
 MIB = 1024 * 1024
 
@@ -75,7 +75,7 @@ class Settings:
     )  # fmt: skip
     kv_dtype: str = setting(
         "auto",
-        "`bfloat16` or `float32` keys and values; `auto` = bfloat16, or float32 where weights are",
+        "`bfloat16`, `float32` or `int8` keys and values; `auto` = bfloat16, or float32 where weights are",
         choices=KV_DTYPES,
     )
     prefix_cache_bytes: int = setting(

@@ -14,8 +14,11 @@ from qwenvl.engine.kv import PAGE_TOKENS
 from qwenvl.engine.rope import rotate
 from qwenvl.kernels import attention as own
 from qwenvl.kernels import decoder
+from qwenvl.kernels.store import Scales
 
 FEW_ROWS = 8
+# of a row in int8: the largest whole number, and the size under which all is zero
+MOST_INT8, LEAST_SIZE = 127.0, 1e-30
 HEADS_A_BLOCK, ROWS_A_BLOCK = 2, 128
 
 
@@ -70,17 +73,19 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.view(G, H // G, T, D).permute(2, 0, 1, 3).reshape(T, H * D).float()
 
 
-def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, lengths: list, counts: list) -> Tensor:
+def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, lengths: list, counts: list,
+                    scales: Scales | None = None) -> Tensor:  # fmt: skip
     """Rows of several sequences, each over its own pages: q [R, H, D], keys and values [G, C, D] -> float32 [R, H * D].
 
     Of sequence i, `counts[i]` rows come in order in q; they are the last of its `lengths[i]` tokens, which lie in the
-    pages `pages[i]`, 64 tokens each.
+    pages `pages[i]`, 64 tokens each. Keys and values in int8 are to be multiplied with their `scales` [G, C].
     """
-    if own.serves_pages(q, keys, values):
-        return own.paged_attention(q, keys, values, pages, lengths, counts)
+    if own.serves_pages(q, keys, values, scales):
+        return own.paged_attention(q, keys, values, pages, lengths, counts, scales)
+    stores = list(zip((keys, values), scales or (None, None), strict=True))
     out, start = [], 0
     for table, length, count in zip(pages, lengths, counts, strict=True):
-        k, v = (_gather(t, table, length) for t in (keys, values))
+        k, v = (_read(store, scale, table, length) for store, scale in stores)
         # a few rows are guesses: each alone, so that its bits are what they are without guessing
         step = 1 if count <= FEW_ROWS else count
         for first in range(0, count, step):
@@ -90,25 +95,42 @@ def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, length
     return torch.cat(out)
 
 
-def place(qkv: Tensor, norms: tuple, angles: tuple[Tensor, Tensor], slots: Tensor, keys: Tensor,
-          values: Tensor) -> Tensor:  # fmt: skip
+def place(qkv: Tensor, norms: tuple, angles: tuple[Tensor, Tensor], slots: Tensor, keys: Tensor, values: Tensor,
+          scales: Scales | None = None) -> Tensor:  # fmt: skip
     """Before attention: qkv [R, (H + 2 G) D] -> queries [R, H, D], normalised and rotated; keys and values are kept.
 
     `norms` are those of queries and keys, `angles` cos and sin [R, D]; `slots` [R] say which rows of the store
-    `keys`, `values` [G, C, D] the rows' keys and values become.
+    `keys`, `values` [G, C, D] the rows' keys and values become, with their `scales` [G, C] in int8.
     """
     G, _, D = keys.shape
-    if kernels.available() and decoder.serves_place(D, keys, values):
+    if kernels.available() and decoder.serves_place(D, keys, values, scales):
         weights = norms[0].weight, norms[1].weight
-        return decoder.place(qkv, weights, norms[0].eps, angles, slots, keys, values)
+        return decoder.place(qkv, weights, norms[0].eps, angles, slots, keys, values, scales)
     q, k, v = qkv.view(len(qkv), -1, D).split((qkv.shape[1] // D - 2 * G, G, G), 1)
-    keys.index_copy_(1, slots, rotate(norms[1](k), *angles).transpose(0, 1).to(keys.dtype))
-    values.index_copy_(1, slots, v.transpose(0, 1).to(values.dtype))
+    fresh = rotate(norms[1](k), *angles), v
+    for store, scale, rows in zip((keys, values), scales or (None, None), fresh, strict=True):
+        _write(store, scale, slots, rows.transpose(0, 1))
     return rotate(norms[0](q), *angles)
 
 
+def _write(store: Tensor, scale: Tensor | None, slots: Tensor, rows: Tensor) -> None:
+    """rows [G, R, D] to the store, each in whole numbers of its own where there are scales."""
+    if scale is not None:
+        largest = rows.abs().amax(-1)
+        own_scale = torch.where(largest < LEAST_SIZE, 0.0, largest / MOST_INT8)
+        rows = (rows * torch.where(largest < LEAST_SIZE, 0.0, MOST_INT8 / largest)[..., None]).round()
+        scale.index_copy_(1, slots, own_scale)
+    store.index_copy_(1, slots, rows.to(store.dtype))
+
+
+def _read(store: Tensor, scale: Tensor | None, table: Tensor, length: int) -> Tensor:
+    """The first `length` rows of a sequence [G, length, D], as numbers."""
+    rows = _gather(store, table, length)
+    return rows if scale is None else rows * _gather(scale, table, length)[..., None]
+
+
 def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:
-    """The first `length` rows of a sequence [G, length, D]: a view where its pages are neighbours."""
+    """The first `length` rows of a sequence [G, length, ...]: a view where its pages are neighbours."""
     first, used = int(table[0]), -(-length // PAGE_TOKENS)
     if int(table[used - 1]) - first == used - 1 and bool((table[1:used] > table[: used - 1]).all()):
         return store[:, first * PAGE_TOKENS : first * PAGE_TOKENS + length]

@@ -3,6 +3,8 @@
 A page is room for `PAGE_TOKENS` tokens in every layer. Sequences that begin alike hold the same pages: a page counts
 its holders and is free again when the last one lets go. A page that is held twice is full or never written again, so
 nobody needs a copy of it. Legend: L layers, G key/value heads, C tokens of the whole store, D head width.
+
+In int8 each token's key and value of each head is D whole numbers and one float32 scale that they are multiplied with.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ PAGE_TOKENS = 64
 class KVStore:
     """Keys and values [L, G, C, D] in `dtype`: about `max_bytes`, but always room for one of `least_tokens`.
 
+    In int8 their scales [L, G, C] lie beside them; else there are none.
+
     Memory that no sequence has touched yet is only reserved. Free pages are given out lowest first, side by side where
     that can be, because neighbouring pages can be read as one piece.
     """
@@ -25,13 +29,20 @@ class KVStore:
     def __init__(
         self, layers: int, heads: int, head_dim: int, max_bytes: int, dtype: torch.dtype, *, least_tokens: int
     ):
-        self.page_bytes = 2 * layers * heads * PAGE_TOKENS * head_dim * dtype.itemsize
+        scale_bytes = torch.float32.itemsize if dtype == torch.int8 else 0
+        self.page_bytes = 2 * layers * heads * PAGE_TOKENS * (head_dim * dtype.itemsize + scale_bytes)
         # one to spare: a sequence that fills the store may have to copy its shared last page
         self.page_count = max(max_bytes // self.page_bytes, pages_for(least_tokens) + 1)
         self.keys = torch.empty(layers, heads, self.page_count * PAGE_TOKENS, head_dim, dtype=dtype)
         self.values = torch.empty_like(self.keys)
+        made = torch.empty(2, *self.keys.shape[:3]) if scale_bytes else None
+        self.scales = None if made is None else (made[0], made[1])  # of keys and of values
         self._holders = [0] * self.page_count
         self.free_pages = self.page_count
+
+    def scales_of(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Those of a layer's keys and values [G, C]; None where they have none."""
+        return self.scales and (self.scales[0][layer], self.scales[1][layer])
 
     def begin(self, tokens: int, shared: KV | None = None, length: int = 0) -> KV | None:
         """Room for `tokens` tokens, of which the first `length` are those of `shared`; None if there is no room now."""
@@ -74,7 +85,7 @@ class KVStore:
 
     def _copy_rows(self, source: int, target: int, rows: int) -> None:
         a, b = source * PAGE_TOKENS, target * PAGE_TOKENS
-        for tensor in (self.keys, self.values):
+        for tensor in (self.keys, self.values, *(self.scales or ())):
             tensor[:, :, b : b + rows] = tensor[:, :, a : a + rows]
 
 

@@ -143,7 +143,7 @@ class TextModel:
 
     def _runs(self, layers: range, where: Where) -> Iterator[tuple[range, bool]]:
         """Neighbours that can be done in one call, and those that have to be done one by one."""
-        serves = own.Layers.serves(self.heads, self.head_dim, where.store.keys[0], where.store.values[0])
+        serves = own.Layers.serves(self.heads, self.head_dim, where.store.keys[0], where.store.values[0], where.store.scales_of(0))
         for together, run in groupby(layers, lambda i: serves and self._own.has(i)):
             numbers = list(run)
             yield range(numbers[0], numbers[-1] + 1), together
@@ -151,7 +151,7 @@ class TextModel:
     def _together(self, layers: range, x: Tensor, where: Where) -> Tensor:
         sequences = Sequences(where.pages, where.lengths, where.counts, len(x))
         store = where.store.keys, where.store.values
-        return self._own.run(layers, x, where.angles, where.slots, store, sequences, self.heads)
+        return self._own.run(layers, x, where.angles, where.slots, store, sequences, self.heads, where.store.scales)
 
     def _one_by_one(self, layers: range, x: Tensor, where: Where) -> Tensor:
         for i in layers:
@@ -162,9 +162,9 @@ class TextModel:
 
 
 def _attend(i: int, layer: Layer, x: Tensor, where: Where) -> Tensor:
-    keys, values = where.store.keys[i], where.store.values[i]
-    q = place(layer.qkv(x), (layer.q_norm, layer.k_norm), where.angles, where.slots, keys, values)
-    return paged_attention(q, keys, values, where.pages, where.lengths, where.counts)
+    keys, values, scales = where.store.keys[i], where.store.values[i], where.store.scales_of(i)
+    q = place(layer.qkv(x), (layer.q_norm, layer.k_norm), where.angles, where.slots, keys, values, scales)
+    return paged_attention(q, keys, values, where.pages, where.lengths, where.counts, scales)
 
 
 def _add_deepstack(x: Tensor, layer: int, batch: Sequence[Rows]) -> Tensor:

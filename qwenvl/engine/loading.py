@@ -58,7 +58,7 @@ def load_engine(settings: Settings, report: Report) -> Engine:
 def _kv_dtype(wanted: str, quantization: str) -> torch.dtype:
     if wanted == "auto":
         wanted = "float32" if quantization == "none" else "bfloat16"
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[wanted]
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.int8}[wanted]
 
 
 def load_model(source: Source, quantization: str, skip: str, report: Report, *,

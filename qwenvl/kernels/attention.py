@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from qwenvl.kernels.library import FullTask, PagedTask, available, has_bfloat16, library, set_number
+from qwenvl.kernels.store import KINDS, Scales, scale_fields, serves_store
 
 PAGE = 64
 MOST_GROUP, MOST_WIDTH = 32, 256
 
 
-def serves_pages(q: Tensor, keys: Tensor, values: Tensor) -> bool:
+def serves_pages(q: Tensor, keys: Tensor, values: Tensor, scales: Scales | None = None) -> bool:
     """Whether `paged_attention` can do these heads and this store, on this CPU."""
-    return serves_heads(*q.shape[1:], keys, values)
+    return serves_heads(*q.shape[1:], keys, values, scales)
 
 
-def serves_heads(H: int, D: int, keys: Tensor, values: Tensor) -> bool:
+def serves_heads(H: int, D: int, keys: Tensor, values: Tensor, scales: Scales | None = None) -> bool:
     """The same for H query heads of width D."""
     group, rest = divmod(H, keys.shape[0])
     return (
@@ -30,10 +31,7 @@ def serves_heads(H: int, D: int, keys: Tensor, values: Tensor) -> bool:
         and group <= MOST_GROUP
         and D % 32 == 0
         and D <= MOST_WIDTH
-        and keys.dtype == values.dtype
-        and keys.dtype in (torch.float32, torch.bfloat16)
-        and keys.stride() == values.stride()
-        and keys.stride(2) == 1
+        and serves_store(keys, values, scales)
     )
 
 
@@ -52,34 +50,38 @@ class Sequences:
         self.tables = [table if table.dtype is torch.int32 else table.int() for table in pages]
         self.numbers = (c_int64 * (3 * len(pages)))(*(table.data_ptr() for table in self.tables), *lengths, *rows)
 
-    def task(self, keys: Tensor, values: Tensor, H: int, D: int) -> PagedTask:
+    def task(self, keys: Tensor, values: Tensor, H: int, D: int, scales: Scales | None = None) -> PagedTask:
         """Everything but the queries and where their results go."""
         address, step = addressof(self.numbers), 8 * len(self.tables)
+        key_scales, value_scales, scale_head = scale_fields(scales)
         return PagedTask(
             keys=keys.data_ptr(), values=values.data_ptr(), head=keys.stride(0), row=keys.stride(1),
-            bfloat16=keys.dtype == torch.bfloat16, threads=torch.get_num_threads(), pages=address,
+            kind=KINDS[keys.dtype], threads=torch.get_num_threads(), pages=address,
             lengths=address + step, rows=address + 2 * step, B=len(self.tables), H=H, G=keys.shape[0], D=D,
+            key_scales=key_scales, value_scales=value_scales, scale_head=scale_head,
         )  # fmt: skip
 
 
 def paged_attention(
-    q: Tensor, keys: Tensor, values: Tensor, pages: Sequence[Tensor], lengths: Sequence[int], rows: Sequence[int]
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, pages: Sequence[Tensor], lengths: Sequence[int], rows: Sequence[int],
+    scales: Scales | None = None,
+) -> Tensor:  # fmt: skip
     """Causal attention of the last rows of each sequence: q [all T, H, D] -> float32 [all T, H * D].
 
     `keys` and `values` [G, C, D] hold pages of 64 tokens: token j of sequence i lies in row
     `pages[i][j // 64] * 64 + j % 64`. Sequence i has `lengths[i]` tokens there, of which the last `rows[i]` are the
-    queries' own. A row's bits do not depend on the other sequences, nor on how many rows its own has.
+    queries' own. Keys and values in int8 have `scales` [G, C] each. A row's bits do not depend on the other sequences,
+    nor on how many rows its own has.
     """
     R, H, D = q.shape
-    if not serves_pages(q, keys, values):
+    if not serves_pages(q, keys, values, scales):
         raise ValueError(f"no kernel for q {tuple(q.shape)} over {keys.dtype} {tuple(keys.shape)}")
     if q.dtype != torch.float32 or q.stride(2) != 1:
         q = q.float().contiguous()
     out = torch.empty(R, H * D)
     # named, so that it outlives the call
     sequences = Sequences(pages, lengths, rows, R)
-    task = sequences.task(keys, values, H, D)
+    task = sequences.task(keys, values, H, D, scales)
     task.q, task.q_row, task.q_head, task.out = q.data_ptr(), q.stride(0), q.stride(1), out.data_ptr()
     if R and library().qk_paged(set_number(), byref(task)):
         raise MemoryError("no memory for attention")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from qwenvl.kernels.library import PlaceTask, RmsNormTask, SiluMulTask, library, set_number
+from qwenvl.kernels.store import KINDS, Scales, scale_fields, serves_store
 
 MOST_WIDTH = 512
 
@@ -32,36 +33,29 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return out
 
 
-def serves_place(D: int, keys: Tensor, values: Tensor) -> bool:
+def serves_place(D: int, keys: Tensor, values: Tensor, scales: Scales | None = None) -> bool:
     """Whether `place` can do this width and this store."""
-    return (
-        D % 2 == 0
-        and D <= MOST_WIDTH
-        and keys.dtype == values.dtype
-        and keys.dtype in (torch.float32, torch.bfloat16)
-        and keys.stride() == values.stride()
-        and keys.stride()[1:] == (D, 1)
-    )
+    return D % 2 == 0 and D <= MOST_WIDTH and keys.stride(1) == D and serves_store(keys, values, scales)
 
 
 def place(qkv: Tensor, norms: tuple[Tensor, Tensor], eps: float, angles: tuple[Tensor, Tensor], slots: Tensor,
-          keys: Tensor, values: Tensor) -> Tensor:  # fmt: skip
+          keys: Tensor, values: Tensor, scales: Scales | None = None) -> Tensor:  # fmt: skip
     """qkv [M, (H + 2 G) D] -> queries [M, H, D], normalised and rotated; keys and values go to the store.
 
     `norms` are the weights of the queries' and the keys' norm [D], `angles` cos and sin [M, D], `slots` int64 [M] rows
-    of the store `keys`, `values` [G, C, D], in bfloat16 or float32.
+    of the store `keys`, `values` [G, C, D], in bfloat16, float32, or int8 with `scales` [G, C] each.
     """
     qkv, slots = _rows(qkv), slots.contiguous()
     cos, sin = (_rows(t) for t in angles)
     G, _, D = keys.shape
     M, H = len(qkv), qkv.shape[1] // D - 2 * G
-    if len(slots) != M or cos.shape != (M, D) or sin.shape != (M, D) or not serves_place(D, keys, values):
+    if len(slots) != M or cos.shape != (M, D) or sin.shape != (M, D) or not serves_place(D, keys, values, scales):
         raise ValueError(f"rows {tuple(qkv.shape)} do not fit a store {tuple(keys.shape)}")
     q = torch.empty(M, H, D)
     task = PlaceTask(
         qkv.data_ptr(), norms[0].data_ptr(), norms[1].data_ptr(), cos.data_ptr(), sin.data_ptr(), slots.data_ptr(),
         q.data_ptr(), keys.data_ptr(), values.data_ptr(), keys.stride(0), M, H, G, D, eps,
-        keys.dtype == torch.bfloat16, torch.get_num_threads(),
+        KINDS[keys.dtype], torch.get_num_threads(), *scale_fields(scales),
     )  # fmt: skip
     library().qk_place(set_number(), byref(task))
     return q

@@ -13,6 +13,7 @@ from torch import Tensor
 from qwenvl.kernels.attention import Sequences, serves_heads
 from qwenvl.kernels.decoder import serves_place
 from qwenvl.kernels.library import LayersTask, LayerWeights, LinearTask, available, library, set_number
+from qwenvl.kernels.store import Scales
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,18 @@ class Layers:
         return self._layers[layer] is not None
 
     @staticmethod
-    def serves(H: int, D: int, keys: Tensor, values: Tensor) -> bool:
+    def serves(H: int, D: int, keys: Tensor, values: Tensor, scales: Scales | None = None) -> bool:
         """Whether `run` can do these heads over one layer's store, on this CPU."""
-        return available() and serves_place(D, keys, values) and serves_heads(H, D, keys, values)
+        return available() and serves_place(D, keys, values, scales) and serves_heads(H, D, keys, values, scales)
 
     def run(
         self, layers: range, x: Tensor, angles: tuple[Tensor, Tensor], slots: Tensor, store: tuple[Tensor, Tensor],
-        sequences: Sequences, H: int,
+        sequences: Sequences, H: int, scales: Scales | None = None,
     ) -> Tensor:  # fmt: skip
         """float32 x [M, W] through some neighbouring layers -> [M, W]; keys and values of its rows go to the store.
 
-        `angles` are cos and sin [M, D], `slots` int64 [M] rows of the store, `store` keys and values [L, G, C, D].
+        `angles` are cos and sin [M, D], `slots` int64 [M] rows of the store, `store` keys and values [L, G, C, D], in int8
+        with `scales` [L, G, C] each.
         """
         x = x.float().clone(memory_format=torch.contiguous_format)
         (cos, sin), (keys, values) = (t.float().contiguous() for t in angles), store
@@ -58,7 +60,8 @@ class Layers:
         task = LayersTask(
             layers=addressof(self._weights[first]), count=len(layers), x=x.data_ptr(), M=len(x), cos=cos.data_ptr(),
             sin=sin.data_ptr(), slots=slots.data_ptr(), layer_bytes=keys.stride(0) * keys.element_size(),
-            attention=sequences.task(keys[first], values[first], H, D),
+            attention=sequences.task(keys[first], values[first], H, D, scales and (scales[0][first], scales[1][first])),
+            scale_layer=scales[0].stride(0) if scales else 0,
         )  # fmt: skip
         if len(x) and library().qk_layers(set_number(), byref(task)):
             raise MemoryError("no memory for the rows of a decoder layer")

@@ -13,7 +13,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 PATH = Path(__file__).resolve().parent / "_build" / "libqwenvl_kernels.so"
-INTERFACE = 3
+INTERFACE = 4
 # numbers as in src/cpu.h, best last
 SETS = ("plain", "avx2", "avx_vnni", "avx512_vnni")
 BFLOAT16_BIT = 4
@@ -35,9 +35,9 @@ class PagedTask(ctypes.Structure):
 
     _fields_ = [
         ("q", c_void_p), ("q_row", c_int64), ("q_head", c_int64), ("keys", c_void_p), ("values", c_void_p),
-        ("head", c_int64), ("row", c_int64), ("bfloat16", c_int32), ("threads", c_int32), ("pages", c_void_p),
+        ("head", c_int64), ("row", c_int64), ("kind", c_int32), ("threads", c_int32), ("pages", c_void_p),
         ("lengths", c_void_p), ("rows", c_void_p), ("out", c_void_p), ("B", c_int64), ("H", c_int64), ("G", c_int64),
-        ("D", c_int64),
+        ("D", c_int64), ("key_scales", c_void_p), ("value_scales", c_void_p), ("scale_head", c_int64),
     ]  # fmt: skip
 
 
@@ -72,8 +72,8 @@ class PlaceTask(ctypes.Structure):
     _fields_ = [
         ("qkv", c_void_p), ("q_norm", c_void_p), ("k_norm", c_void_p), ("cos", c_void_p), ("sin", c_void_p),
         ("slots", c_void_p), ("q", c_void_p), ("keys", c_void_p), ("values", c_void_p), ("head", c_int64),
-        ("M", c_int64), ("H", c_int64), ("G", c_int64), ("D", c_int64), ("eps", c_float), ("bfloat16", c_int32),
-        ("threads", c_int32),
+        ("M", c_int64), ("H", c_int64), ("G", c_int64), ("D", c_int64), ("eps", c_float), ("kind", c_int32),
+        ("threads", c_int32), ("key_scales", c_void_p), ("value_scales", c_void_p), ("scale_head", c_int64),
     ]  # fmt: skip
 
 
@@ -93,6 +93,7 @@ class LayersTask(ctypes.Structure):
     _fields_ = [
         ("layers", c_void_p), ("count", c_int64), ("x", c_void_p), ("M", c_int64), ("cos", c_void_p),
         ("sin", c_void_p), ("slots", c_void_p), ("layer_bytes", c_int64), ("attention", PagedTask),
+        ("scale_layer", c_int64),
     ]  # fmt: skip
 
 

@@ -46,6 +46,17 @@ def make_config() -> Qwen3VLConfig:
     )  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="session")
+def kept_in_int8():
+    """With QWENVL_KV_DTYPE=int8 every engine that does not say otherwise keeps keys and values so."""
+    defaults = Engine.__init__.__kwdefaults__
+    before = defaults["kv_dtype"]
+    if os.environ.get("QWENVL_KV_DTYPE") == "int8":
+        defaults["kv_dtype"] = torch.int8
+    yield
+    defaults["kv_dtype"] = before
+
+
 @pytest.fixture(scope="session")
 def reference() -> Qwen3VLForConditionalGeneration:
     """transformers' model with random weights large enough that a wrong step shows."""

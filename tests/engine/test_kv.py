@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import torch
 
 from qwenvl.engine.kv import PAGE_TOKENS, KVStore, pages_for
@@ -9,8 +10,8 @@ from qwenvl.engine.kv import PAGE_TOKENS, KVStore, pages_for
 LAYERS, HEADS, WIDTH = 2, 3, 4
 
 
-def make_store(tokens: int = 10 * PAGE_TOKENS) -> KVStore:
-    return KVStore(LAYERS, HEADS, WIDTH, 1, torch.float32, least_tokens=tokens)
+def make_store(tokens: int = 10 * PAGE_TOKENS, dtype: torch.dtype = torch.float32) -> KVStore:
+    return KVStore(LAYERS, HEADS, WIDTH, 1, dtype, least_tokens=tokens)
 
 
 def write(kv, tokens: int, mark: float) -> None:
@@ -19,6 +20,8 @@ def write(kv, tokens: int, mark: float) -> None:
     for layer in range(LAYERS):
         kv.store.keys[layer][:, kv.slots(tokens)] = (rows + layer).transpose(0, 1)
         kv.store.values[layer][:, kv.slots(tokens)] = -(rows + layer).transpose(0, 1)
+        for scale in kv.store.scales_of(layer) or ():
+            scale[:, kv.slots(tokens)] = mark
     kv.advance(tokens)
 
 
@@ -29,6 +32,8 @@ def read(kv, layer: int) -> torch.Tensor:
     kv.length = length
     keys, values = kv.store.keys[layer][:, slots], kv.store.values[layer][:, slots]
     assert torch.equal(keys, -values)
+    for scale in kv.store.scales_of(layer) or ():
+        assert torch.equal(scale[:, slots], keys[..., 0].float() - layer)
     return keys.transpose(0, 1)
 
 
@@ -40,8 +45,9 @@ def test_rows_come_back_in_order_across_pages():
     assert torch.equal(read(kv, 1)[:, 0, 0], expected + 1)
 
 
-def test_a_shared_beginning_is_one_and_stays_as_it_was():
-    store = make_store()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
+def test_a_shared_beginning_is_one_and_stays_as_it_was(dtype):
+    store = make_store(dtype=dtype)
     first = store.begin(2 * PAGE_TOKENS)
     write(first, PAGE_TOKENS + 10, 1.0)
     kept = store.hold(first)
@@ -50,12 +56,22 @@ def test_a_shared_beginning_is_one_and_stays_as_it_was():
     assert {heir.pages[0] for heir in heirs} == {kept.pages[0]} and heirs[0].pages[1] != heirs[1].pages[1]
     for i, heir in enumerate(heirs):
         write(heir, 20, 10.0 + i)
-    assert torch.equal(read(kept, 0)[:, 0, 0], torch.ones(PAGE_TOKENS + 10))
+    assert torch.equal(read(kept, 0)[:, 0, 0].float(), torch.ones(PAGE_TOKENS + 10))
     for i, heir in enumerate(heirs):
-        assert torch.equal(read(heir, 0)[:, 0, 0], torch.tensor([1.0] * (PAGE_TOKENS + 5) + [10.0 + i] * 20))
+        assert torch.equal(read(heir, 0)[:, 0, 0].float(), torch.tensor([1.0] * (PAGE_TOKENS + 5) + [10.0 + i] * 20))
     for holder in (kept, *heirs):
         holder.release()
     assert store.free_pages == store.page_count
+
+
+@pytest.mark.parametrize("dtype,bytes_a_head", [(torch.float32, 16), (torch.bfloat16, 8), (torch.int8, 4 + 4)], ids=str)
+def test_a_page_counts_all_that_it_holds(dtype, bytes_a_head):
+    """Keys and values of every layer and head, and in int8 their scales."""
+    store = make_store(dtype=dtype)
+    assert store.page_bytes == 2 * LAYERS * HEADS * PAGE_TOKENS * bytes_a_head
+    held = [store.keys, store.values, *(s for i in range(LAYERS) for s in store.scales_of(i) or ())]
+    assert sum(t.nbytes for t in held) == store.page_count * store.page_bytes
+    assert KVStore(LAYERS, HEADS, WIDTH, 50 * store.page_bytes, dtype, least_tokens=1).page_count == 50
 
 
 def test_no_room_takes_nothing():

@@ -8,8 +8,9 @@ from qwenvl import kernels
 from qwenvl.kernels import attention
 
 PAGE = attention.PAGE
-# relative error of a row: float32 all the way, or products of bfloat16
-FLOAT_ERROR, BFLOAT16_ERROR = 2e-6, 8e-3
+DTYPES = [torch.float32, torch.bfloat16, torch.int8]
+# relative error of a row: float32 all the way, products of bfloat16, or of whole numbers of 16 bits with int8
+FLOAT_ERROR, BFLOAT16_ERROR, INT8_ERROR = 2e-6, 8e-3, 1.5e-3
 
 # lengths, rows: one token, page and span boundaries, few rows and many, several sequences
 BATCHES = [
@@ -21,7 +22,7 @@ BATCHES = [
     ([300], [300]),
     ([700, 70, 130], [9, 70, 1]),
 ]
-HEADS = [(2, 1, 32), (2, 2, 64), (1, 4, 128), (3, 3, 32), (2, 2, 128)]  # G, query heads for each, D
+HEADS = [(2, 1, 32), (2, 2, 64), (1, 4, 128), (3, 3, 32), (2, 2, 128), (1, 5, 160), (2, 8, 256)]  # G, heads for each, D
 
 
 class Case:
@@ -34,25 +35,39 @@ class Case:
         order = torch.randperm(sum(counts) + 2, generator=make).int()
         self.lengths, self.rows, self.pages = lengths, rows, list(order[: sum(counts)].split(counts))
         room = (G, len(order) * PAGE, D)
-        self.keys, self.values = (torch.randn(room, generator=make).to(dtype) for _ in range(2))
+        self.scales = None
+        if dtype == torch.int8:
+            self.keys, self.values = (torch.randint(-127, 128, room, generator=make, dtype=dtype) for _ in range(2))
+            self.scales = tuple(torch.rand(room[:2], generator=make) * 0.03 for _ in range(2))
+        else:
+            self.keys, self.values = (torch.randn(room, generator=make).to(dtype) for _ in range(2))
         self.q = torch.randn(sum(rows), G * group, D, generator=make)
         self.starts = [sum(rows[:i]) for i in range(len(rows) + 1)]
 
     def run(self) -> Tensor:
-        return attention.paged_attention(self.q, self.keys, self.values, self.pages, self.lengths, self.rows)
+        return attention.paged_attention(
+            self.q, self.keys, self.values, self.pages, self.lengths, self.rows, self.scales
+        )
 
     def run_part(self, i: int, first: int = 0, count: int | None = None) -> Tensor:
         """Some rows of one sequence, alone."""
         count = self.rows[i] - first if count is None else count
         q = self.q[self.starts[i] + first :][:count]
         length = self.lengths[i] - self.rows[i] + first + count
-        return attention.paged_attention(q, self.keys, self.values, [self.pages[i]], [length], [count])
+        return attention.paged_attention(q, self.keys, self.values, [self.pages[i]], [length], [count], self.scales)
+
+    def numbers(self) -> tuple[Tensor, Tensor]:
+        """Keys and values as they are meant, in float64."""
+        keys, values = self.keys.double(), self.values.double()
+        if self.scales is None:
+            return keys, values
+        return keys * self.scales[0].double()[..., None], values * self.scales[1].double()[..., None]
 
     def wanted(self) -> Tensor:
-        parts = []
+        parts, stores = [], self.numbers()
         for i, (table, S, T) in enumerate(zip(self.pages, self.lengths, self.rows, strict=True)):
             slots = (table[:, None].long() * PAGE + torch.arange(PAGE)).flatten()[:S]
-            k, v = (t[:, slots].double() for t in (self.keys, self.values))
+            k, v = (t[:, slots] for t in stores)
             q = self.q[self.starts[i] : self.starts[i + 1]].double()
             mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)
             group = q.shape[1] // len(k)
@@ -74,19 +89,21 @@ def error(got: Tensor, wanted: Tensor) -> float:
     return ((got - wanted).norm(dim=1) / wanted.norm(dim=1)).max().item()
 
 
-def rounds(case: Case) -> bool:
-    return attention.has_bfloat16() and case.keys.dtype == torch.bfloat16
+def limit(case: Case) -> float:
+    if case.keys.dtype == torch.int8:
+        return INT8_ERROR
+    return BFLOAT16_ERROR if attention.has_bfloat16() and case.keys.dtype == torch.bfloat16 else FLOAT_ERROR
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_close_to_float64(isa, batch, heads, dtype):
     case = Case(*batch, heads, dtype)
-    assert error(case.run(), case.wanted()) < (BFLOAT16_ERROR if rounds(case) else FLOAT_ERROR)
+    assert error(case.run(), case.wanted()) < limit(case)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sequence_is_the_same_in_any_batch(isa, dtype):
     case = Case([300, 65, 700, 130], [1, 4, 40, 100], dtype=dtype)
     together = case.run()
@@ -94,7 +111,7 @@ def test_a_sequence_is_the_same_in_any_batch(isa, dtype):
         assert torch.equal(case.run_part(i), together[case.starts[i] : case.starts[i + 1]])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_guessed_row_is_the_same_as_a_row_alone(isa, dtype):
     """Up to eight rows at once, across a page and a span: a right guess changes no answer."""
     case = Case([260], [8], dtype=dtype)
@@ -103,7 +120,7 @@ def test_a_guessed_row_is_the_same_as_a_row_alone(isa, dtype):
         assert torch.equal(case.run_part(0, first, 1), together[first : first + 1])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_row_is_the_same_whether_read_in_a_chunk_or_decoded(isa, dtype):
     """A prefix that was answered is the same as one that was read."""
     case = Case([700], [500], dtype=dtype)
@@ -112,9 +129,10 @@ def test_a_row_is_the_same_whether_read_in_a_chunk_or_decoded(isa, dtype):
     assert torch.equal(torch.cat(cut), together)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize("batch", [([300, 65], [1, 4]), ([900, 40], [800, 30])], ids=str)
-def test_the_number_of_threads_changes_nothing(isa, batch):
-    case = Case(*batch)
+def test_the_number_of_threads_changes_nothing(isa, batch, dtype):
+    case = Case(*batch, dtype=dtype)
     wanted, before = case.run(), torch.get_num_threads()
     try:
         for threads in (1, 3):
@@ -139,25 +157,64 @@ def test_what_lies_behind_a_sequence_is_never_seen(isa, rows):
 
 
 @pytest.mark.parametrize("rows", [1, 30], ids=str)
+def test_what_lies_behind_a_sequence_in_int8_is_never_seen(isa, rows):
+    """Scales of no number, in the rest of its last page and in every other one."""
+    case = Case([100], [rows], dtype=torch.int8)
+    wanted = case.run()
+    slots = (case.pages[0][:, None].long() * PAGE + torch.arange(PAGE)).flatten()[:100]
+    others = torch.ones(case.keys.shape[1], dtype=torch.bool)
+    others[slots] = False
+    for store, scale in zip((case.keys, case.values), case.scales, strict=True):
+        store[:, others], scale[:, others] = 99, torch.nan
+    assert torch.equal(case.run(), wanted)
+
+
+def test_a_token_of_no_numbers_in_int8_is_harmless_to_those_before_it(isa):
+    """Its own row and all behind it are lost, in a chunk as alone."""
+    case = Case([90], [20], dtype=torch.int8)
+    wanted = case.run()
+    last = int(case.pages[0][1]) * PAGE + 80 - PAGE
+    for scale in case.scales:
+        scale[:, last] = torch.nan
+    got = case.run()
+    assert got[10:].isnan().all() and torch.equal(got[:10], wanted[:10])
+
+
+@pytest.mark.parametrize("heads", [(1, 1, 32), (2, 3, 96), (1, 2, 128)], ids=str)
+def test_a_light_key_counts_beside_a_heavy_one_in_int8(isa, heads):
+    """One key has most of the weight, 1,999 share the rest: whole numbers must not make nothing of them."""
+    case = Case([2000], [1], heads, torch.int8)
+    case.keys.zero_()
+    case.keys[:, int(case.pages[0][3]) * PAGE + 5] = 127
+    case.q.fill_(1.0)
+    case.scales = torch.full_like(case.scales[0], 7 / 127 / heads[2] ** 0.5), case.scales[1]
+    assert error(case.run(), case.wanted()) < INT8_ERROR
+
+
+@pytest.mark.parametrize("rows", [1, 30], ids=str)
 def test_large_scores_do_not_overflow(isa, rows):
     case = Case([200], [rows], dtype=torch.float32)
     case.q *= 1000
     assert error(case.run(), case.wanted()) < 1e-3
 
 
-def test_a_sequence_of_no_numbers_harms_no_other(isa):
-    case = Case([70, 90], [1, 20])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_sequence_of_no_numbers_harms_no_other(isa, dtype):
+    case = Case([70, 90], [1, 20], dtype=dtype)
     wanted = case.run()
     case.q[0, 0, 0] = torch.nan
     got = case.run()
     assert not got[0, : case.q.shape[2]].isfinite().any() and torch.equal(got[1:], wanted[1:])
 
 
-def test_views_of_queries_and_of_a_store(isa):
-    case = Case([70, 90], [3, 20])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_views_of_queries_and_of_a_store(isa, dtype):
+    case = Case([70, 90], [3, 20], dtype=dtype)
     wanted = case.run()
     case.q = torch.cat([case.q, case.q], 1)[:, : case.q.shape[1]]
     case.keys, case.values = (torch.cat([t, t], 1)[:, : t.shape[1]] for t in (case.keys, case.values))
+    if case.scales:
+        case.scales = tuple(torch.cat([t, t, t], 1)[:, : t.shape[1]] for t in case.scales)
     assert torch.equal(case.run(), wanted)
 
 
@@ -169,6 +226,12 @@ def test_calls_that_make_no_sense_are_refused(isa):
     assert not attention.serves_pages(case.q[:, :3], case.keys, case.values)
     assert not attention.serves_pages(case.q[:, :, :20], case.keys[:, :, :20], case.values[:, :, :20])
     assert not attention.serves_pages(case.q, case.keys.half(), case.values.half())
+    scales = torch.ones(case.keys.shape[:2]), torch.ones(case.keys.shape[:2])
+    whole = case.keys.char(), case.values.char()
+    assert attention.serves_pages(case.q, *whole, scales) and not attention.serves_pages(case.q, *whole)
+    assert not attention.serves_pages(case.q, *whole, (scales[0], scales[1].double()))
+    assert not attention.serves_pages(case.q, *whole, (scales[0], scales[1][:, 1:]))
+    assert not attention.serves_pages(case.q, case.keys, case.values, scales)
 
 
 needs_bfloat16 = pytest.mark.skipif(not attention.has_bfloat16(), reason="no bfloat16 products here")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from qwenvl import kernels
+from qwenvl.engine import attention
 from qwenvl.kernels import decoder
 
 EPS = 1e-6
@@ -68,6 +69,43 @@ def test_place(isa, dtype, M, H, G, D):
     assert (store[:, 1][:, :, others] == 7).all() and (store[:, [0, 2]] == 7).all()
     alone = decoder.place(qkv[-1:], norms, EPS, (cos[-1:], sin[-1:]), slots[-1:], store[0, 2], store[1, 2])
     assert torch.equal(alone[0], got[-1]) and torch.equal(store[:, 2][:, :, slots[-1]], store[:, 1][:, :, slots[-1]])
+
+
+@pytest.mark.parametrize("M,H,G,D", [(1, 16, 8, 128), (5, 6, 2, 32), (33, 4, 4, 64), (2, 3, 1, 6)])
+def test_place_in_int8(isa, M, H, G, D):
+    """Each key and value in whole numbers of its own, to the nearest; the same bits as without kernels of our own."""
+    qkv, norms = torch.randn(M, (H + 2 * G) * D) * 10, (torch.rand(D) + 0.5, torch.rand(D) + 0.5)
+    qkv[0, -D:] = 0
+    angle = torch.rand(M, D // 2).repeat(1, 2) * 6
+    angles, slots = (angle.cos(), angle.sin()), torch.randperm(100)[:M]
+    keys, values = torch.full((2, G, 100, D), 7, dtype=torch.int8)
+    scales = torch.full((2, 3, G, 100), 7.0)[:, 1]  # of one of three layers
+    q = decoder.place(qkv, norms, EPS, angles, slots, keys, values, tuple(scales))
+    floats = torch.zeros(2, G, 100, D)
+    assert torch.equal(q, decoder.place(qkv, norms, EPS, angles, slots, *floats))
+    for got, scale, wanted in zip((keys, values), scales, floats, strict=True):
+        rows = torch.zeros(2, G, 100, D, dtype=torch.int8), torch.zeros(2, G, 100)
+        attention._write(rows[0][0], rows[1][0], slots, wanted[:, slots])
+        assert torch.equal(got[:, slots], rows[0][0][:, slots]) and torch.equal(scale[:, slots], rows[1][0][:, slots])
+        largest = wanted[:, slots].abs().amax(-1)
+        assert torch.equal(got[:, slots].abs().amax(-1), (largest > 0) * torch.tensor(127, dtype=torch.int8))
+        off = (got[:, slots] * scale[:, slots, None] - wanted[:, slots]).abs().amax(-1)
+        assert (off <= largest / 127 * 0.5001).all()
+        others = torch.ones(100, dtype=torch.bool)
+        others[slots] = False
+        assert (got[:, others] == 7).all() and (scale[:, others] == 7).all()
+
+
+def test_numbers_too_small_or_too_large_for_int8(isa):
+    """Nothing becomes nothing; what is no number stays none."""
+    D = 8
+    qkv = torch.zeros(4, 3 * D)
+    qkv[1, -D:], qkv[2, -1], qkv[3, -2] = 1e-33, torch.nan, torch.inf
+    keys, values = torch.zeros(2, 1, 4, D, dtype=torch.int8)
+    scales = torch.ones(2, 1, 4)
+    angles = torch.ones(4, D), torch.zeros(4, D)
+    decoder.place(qkv, (torch.ones(D),) * 2, EPS, angles, torch.arange(4), keys, values, tuple(scales))
+    assert scales[1, 0, :2].tolist() == [0, 0] and not values[0, :2].any() and scales[1, 0, 2:].isnan().all()
 
 
 def test_shapes_that_do_not_fit_are_refused():

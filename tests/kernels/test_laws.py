@@ -16,9 +16,17 @@ OTHERS = [(isa, "int8") for isa in (*kernels.supported()[1:-1], "stock") if isa 
 FOUR_BITS = [(isa, "int4") for isa in kernels.supported()[1:]]
 
 
+def keep(**environ: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *LAWS]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
 @pytest.mark.parametrize(("isa", "quantization"), OTHERS + FOUR_BITS)
 def test_laws(isa, quantization):
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *LAWS]
-    chosen = {"QWENVL_ISA": isa, "QWENVL_QUANTIZATION": quantization}
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **chosen}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
+    keep(QWENVL_ISA=isa, QWENVL_QUANTIZATION=quantization)
+
+
+@pytest.mark.parametrize("isa", dict.fromkeys([kernels.current() or "stock", "stock"]))
+def test_laws_with_keys_and_values_in_int8(isa):
+    keep(QWENVL_ISA=isa, QWENVL_KV_DTYPE="int8")

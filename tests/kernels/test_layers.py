@@ -45,7 +45,8 @@ def run(model: TextModel, dtype: torch.dtype, counts: tuple[int, ...] = (70, 1, 
     """Two passes of several sequences, the first one with a picture in it: all hidden states and all that was kept."""
     generator = torch.Generator().manual_seed(5)
     store = KVStore(DEPTH, G, D, 1 << 20, dtype, least_tokens=1000)
-    store.keys.zero_(), store.values.zero_()
+    for t in (store.keys, store.values, *(store.scales or ())):
+        t.zero_()
     kvs, out = [store.begin(200) for _ in counts], []
     for turn in range(2):
         batch = []
@@ -58,7 +59,7 @@ def run(model: TextModel, dtype: torch.dtype, counts: tuple[int, ...] = (70, 1, 
                 levels = tuple(torch.randn(17, W, generator=generator) for _ in range(2))
             batch.append(Rows(x, positions, kv, visual, levels))
         out.append(model.forward(batch))
-    return torch.cat([t.float().flatten() for t in (*out, store.keys, store.values)])
+    return torch.cat([t.float().flatten() for t in (*out, store.keys, store.values, *(store.scales or ()))])
 
 
 def one_by_one(monkeypatch, model: TextModel, dtype: torch.dtype) -> torch.Tensor:
@@ -67,7 +68,7 @@ def one_by_one(monkeypatch, model: TextModel, dtype: torch.dtype) -> torch.Tenso
         return run(model, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])
 def test_together_is_one_by_one(monkeypatch, dtype):
     model = make_model()
     calls = []

@@ -14,6 +14,7 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
 from qwenvl.engine.bench.figures import Figures
 from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.engine import Engine
+from qwenvl.engine.kv import PAGE_TOKENS
 from qwenvl.messages import Answer
 
 # of int4, whose decoder layers alone have fewer, `weight_bytes` counts what was saved
@@ -103,7 +104,7 @@ def work(engine: Engine, config: Qwen3VLConfig, size: Size, first: Answer, follo
         disk_bytes=size.disk_bytes,
         weight_bytes=size.parameters * WEIGHT_BYTES[quantization] - saved,
         step_bytes=text.weight_bytes,
-        kv_bytes=2 * len(text.layers) * text.kv_heads * text.head_dim * engine.reader.kv_dtype.itemsize,
+        kv_bytes=engine.store.page_bytes // PAGE_TOKENS,
         picture_macs=picture_macs(config, first.images[0].tokens * config.vision_config.spatial_merge_size**2),
         prompt_macs=prompt_macs(config, first.usage.prompt_tokens),
         followup_macs=prompt_macs(config, new, known),

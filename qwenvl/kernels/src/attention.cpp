@@ -58,7 +58,7 @@ void split(const qk::Job& whole, std::vector<qk::Job>& jobs) {
 qk::PagedWork::PagedWork(int32_t set, const Paged& task, bool products_in_bfloat16)
     : set_(set), keys_(task.keys), values_(task.values) {
 #ifdef QK_AVX512_BF16
-    if (products_in_bfloat16 && task.bfloat16) {
+    if (products_in_bfloat16 && task.kind == BFLOAT16) {
         cut_jobs(task);
         return;
     }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kinds.h"
+
 namespace qk {
 
 constexpr int64_t PAGE = 64;         // tokens
@@ -20,13 +22,16 @@ struct Paged {
     const void* keys;    // [G, C, D]
     const void* values;
     int64_t head, row;   // strides of both
-    int32_t bfloat16;    // what keys and values are; else float32
+    int32_t kind;        // what keys and values are: a Kind
     int32_t threads;
     const int32_t* const* pages;  // [B]: token j of a sequence lies in row pages[j / 64] * 64 + j % 64
     const int64_t* lengths;       // [B]: S
     const int64_t* rows;          // [B]: T
     float* out;          // [all T, H, D], contiguous
     int64_t B, H, G, D;
+    const float* key_scales;  // of INT8: [G, C], `scale_head` between heads
+    const float* value_scales;
+    int64_t scale_head;
 };
 
 struct Full {

@@ -4,12 +4,11 @@
 // Keys are cut in spans of fixed places, each done by one thread with a running maximum, and joined in order: a row's
 // bits depend neither on the threads nor on who else is in the batch. Query heads that share keys are rows like any.
 #pragma once
-#include "attention.h"
-#include "floats.h"
+#include <type_traits>
+
+#include "attention_int8.h"
 
 namespace {
-
-constexpr int64_t BLOCK = 32;  // keys whose weights are found before their values are added; divides a page
 
 // bfloat16 pairs give the even and the odd elements of 2 * WIDTH; float32 the first and the second half.
 template <class V>
@@ -30,10 +29,6 @@ inline int64_t place(const uint16_t*, int64_t d) {
 template <class V>
 inline int64_t place(const float*, int64_t d) {
     return d;
-}
-
-inline void fetch(const void* row, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
 }
 
 // scores[r][j] = q[r] . key[j] for R rows and N keys; the rows of `soon` are fetched meanwhile.
@@ -98,33 +93,6 @@ inline void add_values(const float* weights, const T* values, int64_t stride, in
             V::store(sums + r * sums_row + d + V::WIDTH, second[r]);
         }
     }
-}
-
-// Scores of one row to weights, under its running maximum; what was summed so far is scaled down to a new one.
-// `row` is [D] sums, maximum, sum of weights. Keys from `visible` on are none of this row's.
-inline void weigh(float* scores, int64_t visible, float* row, int64_t D) {
-    for (int64_t j = visible < 0 ? 0 : visible; j < BLOCK; ++j) scores[j] = qk::NOTHING;
-    float lanes[8];
-    for (int64_t i = 0; i < 8; ++i) lanes[i] = row[D];
-    for (int64_t j = 0; j < BLOCK; j += 8)
-        for (int64_t i = 0; i < 8; ++i) lanes[i] = scores[j + i] > lanes[i] ? scores[j + i] : lanes[i];
-    float most = row[D];
-    for (int64_t i = 0; i < 8; ++i) most = lanes[i] > most ? lanes[i] : most;
-    if (most == qk::NOTHING) {
-        for (int64_t j = 0; j < BLOCK; ++j) scores[j] = 0;
-        return;
-    }
-    if (most != row[D]) {
-        const float shrink = exponential(row[D] - most);
-        for (int64_t d = 0; d < D; ++d) row[d] *= shrink;
-        row[D + 1] *= shrink;
-        row[D] = most;
-    }
-    for (int64_t j = 0; j < BLOCK; ++j) scores[j] = exponential(scores[j] - most);
-    for (int64_t i = 0; i < 8; ++i) lanes[i] = 0;  // a fixed order of additions that still vectorises
-    for (int64_t j = 0; j < BLOCK; j += 8)
-        for (int64_t i = 0; i < 8; ++i) lanes[i] += scores[j + i];
-    for (int64_t i = 0; i < 8; ++i) row[D + 1] += lanes[i];
 }
 
 template <class V, class T>
@@ -192,7 +160,11 @@ template <class V, class T>
 void paged_rows(const qk::Paged& task, const qk::Span* spans, int64_t count) {
     const int64_t group = task.H / task.G;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; ++i) one_span<V, T>(task, spans[i]);
+    for (int64_t i = 0; i < count; ++i)
+        if constexpr (std::is_same_v<T, int8_t>)
+            one_span_int8<V>(task, spans[i]);
+        else
+            one_span<V, T>(task, spans[i]);
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < count; ++i) {
         if (spans[i].first_key) continue;
@@ -202,10 +174,11 @@ void paged_rows(const qk::Paged& task, const qk::Span* spans, int64_t count) {
 
 template <class V>
 void paged_rows_of(const qk::Paged& task, const qk::Span* spans, int64_t count) {
-    if (task.bfloat16)
-        paged_rows<V, uint16_t>(task, spans, count);
-    else
-        paged_rows<V, float>(task, spans, count);
+    switch (task.kind) {
+        case qk::INT8: return paged_rows<V, int8_t>(task, spans, count);
+        case qk::BFLOAT16: return paged_rows<V, uint16_t>(task, spans, count);
+        default: return paged_rows<V, float>(task, spans, count);
+    }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kinds.h"
+
 namespace qk {
 
 constexpr int64_t MOST_PLACED = 512;  // D
@@ -38,7 +40,10 @@ struct Place {
     void* values;
     int64_t head, M, H, G, D;
     float eps;
-    int32_t bfloat16, threads;
+    int32_t kind, threads;  // kind: what keys and values become, a Kind
+    float* key_scales;      // of INT8: [G, L], `scale_head` between heads
+    float* value_scales;
+    int64_t scale_head;
 };
 
 // A thread's share of the work: every thread of a team calls it.

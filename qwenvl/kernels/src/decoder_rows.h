@@ -24,8 +24,11 @@ inline uint16_t to_bfloat16(float x) {
     return static_cast<uint16_t>((x != x ? word.u | 0x400000u : rounded) >> 16);
 }
 
-inline void keep_head(const float* x, void* store, int64_t at, int64_t D, bool bfloat16) {
-    if (bfloat16) {
+// One row of one head to the store; `scale` is its own, if it has one.
+inline void keep_head(const float* x, void* store, int64_t at, int64_t D, int32_t kind, float* scale) {
+    if (kind == qk::INT8) {
+        *scale = to_whole(x, D, 127.0f, static_cast<int8_t*>(store) + at);
+    } else if (kind == qk::BFLOAT16) {
         uint16_t* out = static_cast<uint16_t*>(store) + at;
         for (int64_t d = 0; d < D; ++d) out[d] = to_bfloat16(x[d]);
     } else {
@@ -47,8 +50,10 @@ inline void place_key_and_value(const qk::Place& task, int64_t m, int64_t g) {
     float key[qk::MOST_PLACED];
     norm_row(row, task.k_norm, key, D, task.eps);
     rotate_head(key, task.cos + m * D, task.sin + m * D, D);
-    keep_head(key, task.keys, at, D, task.bfloat16);
-    keep_head(row + G * D, task.values, at, D, task.bfloat16);
+    const bool scaled = task.kind == qk::INT8;
+    const int64_t scale = g * task.scale_head + task.slots[m];
+    keep_head(key, task.keys, at, D, task.kind, scaled ? task.key_scales + scale : nullptr);
+    keep_head(row + G * D, task.values, at, D, task.kind, scaled ? task.value_scales + scale : nullptr);
 }
 
 // A thread's share: every thread of a team calls it.

@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "cpu.h"
+#include "decoder.h"
 #include "layers.h"
 #include "linear.h"
 
@@ -21,6 +22,7 @@ int32_t qk_linear(int32_t set, const qk::Linear* task);
 int32_t qk_paged(int32_t set, const qk::Paged* task);
 int32_t qk_full(const qk::Full* task);
 int32_t qk_layers(int32_t set, const qk::Layers* task);
+void qk_place(int32_t set, const qk::Place* task);
 }
 
 namespace {
@@ -120,35 +122,77 @@ double difference(const Head& head, int64_t D, const float* out) {
     return worst;
 }
 
-void try_paged(int set, int64_t S, int64_t T, int64_t G, int64_t group, int64_t D, bool bfloat16, int threads) {
-    const int64_t pages = (S + 63) / 64, rows = pages * 64, H = G * group;
-    std::vector<float> q = numbers(T * H * D), keys = numbers(G * rows * D), values = numbers(G * rows * D);
-    std::vector<uint16_t> short_keys, short_values;
-    for (auto [full, small] : {std::pair{&keys, &short_keys}, std::pair{&values, &short_values}})
-        for (float& x : *full) {
+// Keys or values as a store has them in each kind, and the numbers that these stand for.
+struct Store {
+    std::vector<float> numbers, scales;
+    std::vector<uint16_t> halves;
+    std::vector<int8_t> bytes;
+
+    Store(int64_t rows, int64_t D, int kind) : numbers(::numbers(rows * D)), scales(::numbers(rows)) {
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+            float& x = numbers[i];
+            if (kind == qk::INT8) {
+                bytes.push_back(static_cast<int8_t>(std::fmax(-127.0f, std::fmin(127.0f, x * 40))));
+                float& scale = scales[i / static_cast<std::size_t>(D)];
+                scale = std::fabs(scale) / 40;
+                x = scale * bytes.back();
+                continue;
+            }
             x = rounded(x);
             uint32_t bits;
             std::memcpy(&bits, &x, 4);
-            small->push_back(static_cast<uint16_t>(bits >> 16));
+            halves.push_back(static_cast<uint16_t>(bits >> 16));
         }
+    }
+
+    const void* data(int kind) const {
+        if (kind == qk::INT8) return bytes.data();
+        return kind == qk::BFLOAT16 ? static_cast<const void*>(halves.data()) : numbers.data();
+    }
+};
+
+void try_paged(int set, int64_t S, int64_t T, int64_t G, int64_t group, int64_t D, int kind, int threads) {
+    const int64_t pages = (S + 63) / 64, rows = pages * 64, H = G * group;
+    const std::vector<float> q = numbers(T * H * D);
+    const Store keys(G * rows, D, kind), values(G * rows, D, kind);
     std::vector<int32_t> table;
     for (int64_t page = pages; page--;) table.push_back(static_cast<int32_t>(page));  // last page first
     const int32_t* tables[] = {table.data()};
     std::vector<float> out(q.size());
-    const void* k = bfloat16 ? static_cast<const void*>(short_keys.data()) : keys.data();
-    const void* v = bfloat16 ? static_cast<const void*>(short_values.data()) : values.data();
-    const qk::Paged task{q.data(), H * D, D, k, v, rows * D, D, bfloat16, threads,
-                         tables, &S, &T, out.data(), 1, H, G, D};
+    const qk::Paged task{q.data(), H * D, D, keys.data(kind), values.data(kind), rows * D, D, kind, threads, tables,
+                         &S, &T, out.data(), 1, H, G, D, keys.scales.data(), values.scales.data(), rows};
     check(qk_paged(set, &task) == 0, "memory", set);
     for (int64_t t = 0; t < T; ++t)
         for (int64_t h = 0; h < H; ++h) {
             Head head{q.data() + (t * H + h) * D, {}, {}};
             for (int64_t j = 0; j < S - T + t + 1; ++j) {
                 const int64_t at = (h / group * rows + table[j / 64] * 64 + j % 64) * D;
-                head.keys.push_back(keys.data() + at), head.values.push_back(values.data() + at);
+                head.keys.push_back(keys.numbers.data() + at), head.values.push_back(values.numbers.data() + at);
             }
-            const double limit = bfloat16 ? 3e-2 : 1e-4;
+            const double limit = kind == qk::BFLOAT16 ? 3e-2 : kind == qk::INT8 ? 1e-3 : 1e-4;
             check(difference(head, D, out.data() + (t * H + h) * D) < limit, "attention over pages", set);
+        }
+}
+
+// One token's keys and values, in whole numbers, in the last row of a store that ends right behind it.
+void try_place_int8(int set, int64_t M, int64_t H, int64_t G, int64_t D) {
+    const std::vector<float> qkv = numbers(M * (H + 2 * G) * D), ones(static_cast<std::size_t>(D), 1.0f);
+    const std::vector<float> cos(static_cast<std::size_t>(M * D), 1.0f), sin(cos.size());
+    std::vector<float> q(static_cast<std::size_t>(M * H * D)), scales(static_cast<std::size_t>(2 * G * M));
+    std::vector<int8_t> store(static_cast<std::size_t>(2 * G * M * D));
+    std::vector<int64_t> slots;
+    for (int64_t m = M; m--;) slots.push_back(m);
+    const qk::Place task{qkv.data(), ones.data(), ones.data(), cos.data(), sin.data(), slots.data(), q.data(),
+                         store.data(), store.data() + G * M * D, M * D, M, H, G, D, 1e-6f, qk::INT8, 2,
+                         scales.data(), scales.data() + G * M, M};
+    qk_place(set, &task);
+    for (int64_t m = 0; m < M; ++m)
+        for (int64_t g = 0; g < G; ++g) {
+            const int64_t row = G * M + g * M + slots[static_cast<std::size_t>(m)];
+            for (int64_t d = 0; d < D; ++d) {
+                const float off = scales[row] * store[row * D + d] - qkv[(m * (H + 2 * G) + H + G + g) * D + d];
+                check(std::fabs(off) <= 0.501f * scales[row], "a value kept in int8", set);
+            }
         }
 }
 
@@ -217,14 +261,17 @@ int main() {
                                      {3, 128, 600}, {8, 64, 300}};
         for (const auto& [M, N, K] : shapes)
             for (qk::Format format : {qk::BYTES, qk::NIBBLES}) try_linear(set, M, N, K, format);
-        for (bool bfloat16 : {false, true})
+        for (int kind : {qk::FLOAT32, qk::BFLOAT16, qk::INT8})
             for (int threads : {1, 2}) {
-                try_paged(set, 1, 1, 1, 1, 32, bfloat16, threads);
-                try_paged(set, 65, 8, 2, 2, 64, bfloat16, threads);
-                try_paged(set, 300, 1, 1, 4, 128, bfloat16, threads);
-                try_paged(set, 130, 70, 3, 3, 96, bfloat16, threads);
+                try_paged(set, 1, 1, 1, 1, 32, kind, threads);
+                try_paged(set, 65, 8, 2, 2, 64, kind, threads);
+                try_paged(set, 300, 1, 1, 4, 128, kind, threads);
+                try_paged(set, 130, 70, 3, 3, 96, kind, threads);
+                try_paged(set, 77, 3, 1, 7, 256, kind, threads);
             }
         for (int64_t M : {1, 5, 130}) try_layers(set, M);
+        try_place_int8(set, 1, 2, 1, 32);
+        try_place_int8(set, 19, 3, 2, 70);
         std::printf("set %d: right\n", set);
     }
     if (qk_sets() >> qk::AVX512_BF16 & 1) {

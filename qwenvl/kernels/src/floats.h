@@ -29,4 +29,40 @@ inline float exponential(float x) {
     return x < -87.0f ? 0.0f : p * power.f;
 }
 
+// The nearest whole number, ties to even, to anything below 2^22 in size; of other numbers something, never an error.
+inline int32_t nearest(float x) {
+    Word word;
+    word.f = x + 12582912.0f;
+    return static_cast<int32_t>(word.u - 0x4b400000u);
+}
+
+// How numbers become whole ones of at most a certain size, and numbers again: `up` and `down` multiply. `down` is NaN
+// where a number is not finite, and both are 0 where all are below 1e-30.
+struct Whole {
+    float up, down;
+};
+
+inline Whole whole_of(const float* x, int64_t count, float most) {
+    int32_t largest = 0;  // sizes as integers have the order of the floats, and NaN is above all
+    for (int64_t i = 0; i < count; ++i) {
+        Word word;
+        word.f = x[i];
+        const auto size = static_cast<int32_t>(word.u & 0x7fffffffu);
+        largest = size > largest ? size : largest;
+    }
+    Word top;
+    top.u = static_cast<uint32_t>(largest);
+    if (largest >= 0x7f800000) return {0.0f, __builtin_nanf("")};
+    if (top.f < 1e-30f) return {0.0f, 0.0f};
+    return {most / top.f, top.f / most};
+}
+
+// x [count] in whole numbers; what they have to be multiplied with to be numbers again.
+template <class T>
+inline float to_whole(const float* x, int64_t count, float most, T* out) {
+    const Whole whole = whole_of(x, count, most);
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(nearest(x[i] * whole.up));
+    return whole.down;
+}
+
 }  // namespace

@@ -16,7 +16,7 @@ thread_local qk::Buffer buffer;
 extern "C" {
 
 // Raised whenever a function here changes its meaning: an older library is then not used.
-QK_PUBLIC int32_t qk_interface() { return 3; }
+QK_PUBLIC int32_t qk_interface() { return 4; }
 
 // Bit s: Set s was compiled and this machine can run it.
 QK_PUBLIC uint32_t qk_sets() { return qk::usable_sets(); }

@@ -62,6 +62,9 @@ public:
         attention.out = room_.attended;
         attention.keys = static_cast<const char*>(attention.keys) + layer * task_.layer_bytes;
         attention.values = static_cast<const char*>(attention.values) + layer * task_.layer_bytes;
+        if (attention.kind != qk::INT8) return attention;
+        attention.key_scales += layer * task_.scale_layer;
+        attention.value_scales += layer * task_.scale_layer;
         return attention;
     }
 
@@ -82,7 +85,9 @@ private:
         place.cos = task_.cos, place.sin = task_.sin, place.slots = task_.slots, place.q = room_.q;
         place.keys = const_cast<void*>(a.keys), place.values = const_cast<void*>(a.values);
         place.head = a.head, place.M = task_.M, place.H = a.H, place.G = a.G, place.D = a.D;
-        place.eps = layer.head_eps, place.bfloat16 = a.bfloat16, place.threads = a.threads;
+        place.eps = layer.head_eps, place.kind = a.kind, place.threads = a.threads;
+        place.key_scales = const_cast<float*>(a.key_scales), place.value_scales = const_cast<float*>(a.value_scales);
+        place.scale_head = a.scale_head;
         return place;
     }
 

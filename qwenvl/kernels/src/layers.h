@@ -27,7 +27,8 @@ struct Layers {
     const float* sin;
     const int64_t* slots; // [M]: rows of the store where keys and values go
     int64_t layer_bytes;  // of the store's keys, and of its values, from one layer to the next
-    Paged attention;      // q and out are ignored; keys and values are the first layer's
+    Paged attention;      // q and out are ignored; keys, values and scales are the first layer's
+    int64_t scale_layer;  // from the scales of one layer to those of the next
 };
 
 // Throws std::bad_alloc.

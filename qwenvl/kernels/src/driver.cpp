@@ -129,13 +129,12 @@ struct Store {
     std::vector<int8_t> bytes;
 
     Store(int64_t rows, int64_t D, int kind) : numbers(::numbers(rows * D)), scales(::numbers(rows)) {
+        for (float& scale : scales) scale = std::fabs(scale) / 40;
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             float& x = numbers[i];
             if (kind == qk::INT8) {
                 bytes.push_back(static_cast<int8_t>(std::fmax(-127.0f, std::fmin(127.0f, x * 40))));
-                float& scale = scales[i / static_cast<std::size_t>(D)];
-                scale = std::fabs(scale) / 40;
-                x = scale * bytes.back();
+                x = scales[i / static_cast<std::size_t>(D)] * bytes.back();
                 continue;
             }
             x = rounded(x);

@@ -224,7 +224,7 @@ struct Product {
 };
 
 // Two layers on M rows of one sequence, by one thread and by two: the same bits, and numbers at all.
-void try_layers(int set, int64_t M) {
+void try_layers(int set, int64_t M, int kind) {
     constexpr int64_t H = 4, G = 2, D = 32, W = 70, I = 37, L = 2, ROOM = 192;
     const Product qkv((H + 2 * G) * D, W), out(W, H * D), gate_up(2 * I, W), down(W, I);
     const std::vector<float> norm = numbers(W), head_norm = numbers(D), x = numbers(M * W), angles = numbers(M * D);
@@ -237,11 +237,15 @@ void try_layers(int set, int64_t M) {
     const int32_t* pages[] = {table};
     std::vector<float> results[2] = {x, x};
     for (int threads : {1, 2}) {
-        std::vector<uint16_t> keys(static_cast<std::size_t>(L * G * ROOM * D)), values(keys.size());
+        const int64_t bytes = kind == qk::INT8 ? 1 : 2;
+        std::vector<int8_t> keys(static_cast<std::size_t>(L * G * ROOM * D * bytes)), values(keys.size());
+        std::vector<float> scales(static_cast<std::size_t>(2 * L * G * ROOM));
         qk::Layers task{layers, L, results[threads - 1].data(), M, angles.data(), angles.data(), slots.data(),
-                        G * ROOM * D * 2, {}};
+                        G * ROOM * D * bytes, {}, G * ROOM};
         task.attention.keys = keys.data(), task.attention.values = values.data();
-        task.attention.head = ROOM * D, task.attention.row = D, task.attention.bfloat16 = 1;
+        task.attention.head = ROOM * D, task.attention.row = D, task.attention.kind = kind;
+        task.attention.key_scales = scales.data(), task.attention.value_scales = scales.data() + L * G * ROOM;
+        task.attention.scale_head = ROOM;
         task.attention.threads = threads, task.attention.pages = pages;
         task.attention.lengths = &M, task.attention.rows = &M;
         task.attention.B = 1, task.attention.H = H, task.attention.G = G, task.attention.D = D;
@@ -268,7 +272,8 @@ int main() {
                 try_paged(set, 130, 70, 3, 3, 96, kind, threads);
                 try_paged(set, 77, 3, 1, 7, 256, kind, threads);
             }
-        for (int64_t M : {1, 5, 130}) try_layers(set, M);
+        for (int kind : {qk::BFLOAT16, qk::INT8})
+            for (int64_t M : {1, 5, 130}) try_layers(set, M, kind);
         try_place_int8(set, 1, 2, 1, 32);
         try_place_int8(set, 19, 3, 2, 70);
         std::printf("set %d: right\n", set);

@@ -143,7 +143,8 @@ class TextModel:
 
     def _runs(self, layers: range, where: Where) -> Iterator[tuple[range, bool]]:
         """Neighbours that can be done in one call, and those that have to be done one by one."""
-        serves = own.Layers.serves(self.heads, self.head_dim, where.store.keys[0], where.store.values[0], where.store.scales_of(0))
+        store = where.store
+        serves = own.Layers.serves(self.heads, self.head_dim, store.keys[0], store.values[0], store.scales_of(0))
         for together, run in groupby(layers, lambda i: serves and self._own.has(i)):
             numbers = list(run)
             yield range(numbers[0], numbers[-1] + 1), together

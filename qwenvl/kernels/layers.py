@@ -46,8 +46,8 @@ class Layers:
     ) -> Tensor:  # fmt: skip
         """float32 x [M, W] through some neighbouring layers -> [M, W]; keys and values of its rows go to the store.
 
-        `angles` are cos and sin [M, D], `slots` int64 [M] rows of the store, `store` keys and values [L, G, C, D], in int8
-        with `scales` [L, G, C] each.
+        `angles` are cos and sin [M, D], `slots` int64 [M] rows of the store, `store` keys and values [L, G, C, D]; in
+        int8 they have `scales` [L, G, C] each.
         """
         x = x.float().clone(memory_format=torch.contiguous_format)
         (cos, sin), (keys, values) = (t.float().contiguous() for t in angles), store

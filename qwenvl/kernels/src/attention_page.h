@@ -13,13 +13,12 @@ struct Share {
     float before, now;
 };
 
-template <class T>
-inline T largest_of(const T* x) {
-    T lanes[PAGE_LANES];
+inline float largest_of(const float* x) {
+    float lanes[PAGE_LANES];
     for (int64_t i = 0; i < PAGE_LANES; ++i) lanes[i] = x[i];
     for (int64_t j = PAGE_LANES; j < qk::PAGE; j += PAGE_LANES)
         for (int64_t i = 0; i < PAGE_LANES; ++i) lanes[i] = x[j + i] > lanes[i] ? x[j + i] : lanes[i];
-    T most = lanes[0];
+    float most = lanes[0];
     for (int64_t i = 1; i < PAGE_LANES; ++i) most = lanes[i] > most ? lanes[i] : most;
     return most;
 }

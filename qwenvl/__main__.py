@@ -67,7 +67,7 @@ def run_bench(args: argparse.Namespace) -> int:
 def run_fidelity(args: argparse.Namespace) -> int:
     settings = Settings.from_env()
     logging.basicConfig(level=logging.ERROR)
-    engine = load(settings, lambda stage, fraction: show_progress(f"{stage} {fraction:.0%}"))
+    engine = load(settings, lambda stage, fraction, *_: show_progress(f"{stage} {fraction:.0%}"))
     show_progress("")
     rows = [dataclasses.asdict(layer) for layer in engine.model.fidelity]
     if args.json:
@@ -132,8 +132,15 @@ def wait_until_ready(service: Service) -> None:
         if facts["status"] == "failed":
             show_progress("")
             raise QwenVLError(facts["error"])
-        show_progress(f"{facts['stage']} {facts['fraction']:.0%}")
+        show_progress(f"{facts['stage']} {facts['fraction']:.0%}{transferred(facts)}")
         sleep(0.05)
+
+
+def transferred(facts: dict) -> str:
+    """How much of a download is here and how fast it comes; nothing while nothing is downloaded."""
+    if "bytes_total" not in facts:
+        return ""
+    return f" of {facts['bytes_total'] / 1e9:.2f} GB at {facts['rate_bytes_s'] / 1e6:.1f} MB/s"
 
 
 def stream(service: Service, question: Question) -> Answer:

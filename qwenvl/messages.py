@@ -52,6 +52,15 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """How far a download is: bytes, and bytes a second over the last seconds."""
+
+    bytes_done: int
+    bytes_total: int
+    rate_bytes_s: float
+
+
+@dataclass(frozen=True)
 class Piece:
     """The next printable text of the answer: whole characters, `index` counting from 0."""
 

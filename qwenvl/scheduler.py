@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from qwenvl.desk import Desk
 from qwenvl.errors import Internal, Loading, ModelError, QwenVLError
-from qwenvl.messages import Failed, Message, Question
+from qwenvl.messages import Failed, Message, Question, Transfer
 from qwenvl.native import Lock, SimpleQueue, start_thread
 from qwenvl.tickets import Asker, LoadState, Ticket
 from qwenvl.turns import STOPPING, Turns
@@ -140,12 +140,12 @@ class Scheduler:
             self._fail_loading("The model could not be loaded; the server's log says why.")
         return self._engine is not None
 
-    def _report(self, stage: str, fraction: float) -> None:
+    def _report(self, stage: str, fraction: float, transfer: Transfer | None = None) -> None:
         now = time.monotonic()
         if stage != self.load_state.stage or now >= self._next_report:
             log.info("Loading: %s, %d %%", stage, fraction * 100)
             self._next_report = now + REPORT_EVERY_S
-        self.load_state = LoadState(stage, fraction)
+        self.load_state = self.load_state.moved(stage, fraction, transfer, now)
 
     def _fail_loading(self, reason: str) -> None:
         self._engine = None

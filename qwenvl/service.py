@@ -76,7 +76,7 @@ class Service:
             state = scheduler.load_state
             if state.error:
                 return False, {"status": "failed", "error": state.error, "code": "internal"}
-            return False, {"status": "loading", "stage": state.stage, "fraction": state.fraction}
+            return False, {"status": "loading", **state.fields()}
         waiting, running = scheduler.counts
         queue = {"waiting": waiting, "running": running, "size": self.settings.queue_size}
         memory = {"budget_mb": self.settings.memory_mb, "resident_mb": resident_bytes() // MIB}

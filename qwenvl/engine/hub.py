@@ -6,15 +6,15 @@
 import json
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from qwenvl.engine.download import Background, Report, download
 from qwenvl.errors import ModelError
-from qwenvl.native import sleep, start_thread
+from qwenvl.native import sleep
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,6 @@ DEFAULT_ID = "Qwen/Qwen3-VL-2B-Instruct"
 DEMO_FOLDER = Path(__file__).parent.parent / "demo"
 WANTED_FILES = ["*.json", "*.jinja", "*.txt", "*.safetensors"]
 REACH_TIMEOUT_S = 3.0
-Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def find_model(wanted: str, report: Report) -> Source:
             f"{wanted} is not in the local cache and the Hub cannot be reached; connect, set HF_ENDPOINT to a mirror, "
             "or set QWENVL_MODEL to a folder or to demo"
         )
-    return Source(cached or download(wanted, report), wanted)
+    return Source(cached or _fetched(wanted, report), wanted)
 
 
 def _auto(report: Report) -> Source:
@@ -70,7 +69,15 @@ def _auto(report: Report) -> Source:
             "%s is not in the local cache and the Hub cannot be reached: using the small demo model", DEFAULT_ID
         )
         return DEMO
-    return Source(cached or download(DEFAULT_ID, report), DEFAULT_ID)
+    return Source(cached or _fetched(DEFAULT_ID, report), DEFAULT_ID)
+
+
+def _fetched(model_id: str, report: Report) -> Path:
+    download(model_id, WANTED_FILES, report)
+    folder = cached_folder(model_id)
+    if folder is None:
+        raise ModelError(f"{model_id} has no weights that this server can read; set QWENVL_MODEL to another model")
+    return folder
 
 
 def cached_folder(model_id: str) -> Path | None:
@@ -89,49 +96,10 @@ def reachable(model_id: str) -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     # name resolution knows no timeout, so the asking is left behind when time is up
-    asking = _Background(lambda: HfApi().model_info(model_id, timeout=REACH_TIMEOUT_S))
+    asking = Background(lambda: HfApi().model_info(model_id, timeout=REACH_TIMEOUT_S))
     give_up_at = time.monotonic() + REACH_TIMEOUT_S
     while not asking.done and time.monotonic() < give_up_at:
         sleep(0.02)
     if asking.error:  # name resolution, TLS, proxies, 404: all mean no
         log.info("the Hub did not answer for %s: %s", model_id, type(asking.error).__name__)
     return asking.done and asking.error is None
-
-
-def download(model_id: str, report: Report) -> Path:
-    """Fetch the model into the Hub's cache, going on where an earlier try stopped; reports bytes done."""
-    try:
-        files = HfApi().model_info(model_id, files_metadata=True).siblings
-    except Exception as error:
-        raise ModelError(f"the Hub stopped answering for {model_id} ({type(error).__name__}); start again") from None
-    total = sum(file.size or 0 for file in files if _is_wanted(file.rfilename))
-    store = Path(constants.HF_HUB_CACHE) / f"models--{model_id.replace('/', '--')}" / "blobs"
-    fetching = _Background(lambda: snapshot_download(model_id, allow_patterns=WANTED_FILES))
-    while not fetching.done:
-        sleep(0.5)
-        size = sum(f.stat().st_size for f in store.glob("*")) if store.is_dir() else 0
-        report(f"downloading {model_id}: {size / 1e9:.2f} of {total / 1e9:.2f} GB", min(1.0, size / max(total, 1)))
-    if fetching.error or (folder := cached_folder(model_id)) is None:
-        reason = f" ({type(fetching.error).__name__})" if fetching.error else ""
-        raise ModelError(f"downloading {model_id} failed{reason}; start again to go on where it stopped")
-    return folder
-
-
-class _Background:
-    """A call on a native thread of its own. `done`, then `error` tells how it went."""
-
-    def __init__(self, call: Callable[[], object]):
-        self.done, self.error = False, None
-        self._call = call
-        start_thread(self._run)
-
-    def _run(self) -> None:
-        try:
-            self._call()
-        except Exception as error:
-            self.error = error
-        self.done = True
-
-
-def _is_wanted(name: str) -> bool:
-    return any(Path(name).match(pattern) for pattern in WANTED_FILES)

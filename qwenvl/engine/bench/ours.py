@@ -66,7 +66,7 @@ def load(settings: Settings) -> tuple[Engine, dict[str, float]]:
     """An engine whose answers never end by themselves; `load_s` and `peak_load_rss_gb`."""
     peak_rss_gb()
     started = time.monotonic()
-    engine = load_engine(settings, lambda stage, done: None)
+    engine = load_engine(settings, lambda *_: None)
     loading = {"load_s": round(time.monotonic() - started, 2), "peak_load_rss_gb": peak_rss_gb()}
     # answers are measured, not read: they go on for as long as the measurement does
     engine.model = dataclasses.replace(engine.model, end_ids=frozenset())
@@ -230,7 +230,7 @@ def stages_in_child(settings: Settings, users: int, tokens: int) -> list[Measure
 def do(job: dict) -> dict:
     """What a child was started for."""
     settings = Settings(**job["settings"])
-    checkpoint = Checkpoint(find_model(settings.model, lambda stage, done: None).folder)
+    checkpoint = Checkpoint(find_model(settings.model, lambda *_: None).folder)
     require_gb(parameters(checkpoint) * WEIGHT_BYTES[settings.quantization] / 1e9 * 1.05 + OTHER_GB)
     say(f"loading {job['task']}, quantisation {settings.quantization}")
     engine, loading = load(settings)

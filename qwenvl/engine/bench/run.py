@@ -116,7 +116,7 @@ def _load_again(settings: Settings, figures: Figures) -> None:
         say(f"loading once more failed: {again['error']}\n")
 
 
-def _progress(stage: str, done: float) -> None:
+def _progress(stage: str, done: float, *_) -> None:
     if sys.stderr.isatty():
         say(f"{stage} {done:.0%}")
 

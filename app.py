@@ -28,6 +28,7 @@ def create_app(settings: Settings | None = None):
     """The WSGI application of this process; the model loads in the background, and `/health` says how far it is."""
     settings = settings or read_settings()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log the addresses of downloads, signed for us
     service = open_service(settings)
     service.start()
     app = web.create_app(service)

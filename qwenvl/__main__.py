@@ -91,7 +91,7 @@ def treated(row: dict) -> str:
 def run_ask(args: argparse.Namespace) -> int:
     settings = Settings.from_env()
     logging.basicConfig(level=settings.log_level, format="%(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     service = Service(settings, lambda report: load(settings, report))
     question = read_question(service, args)
     service.start()

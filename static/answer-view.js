@@ -72,6 +72,7 @@ function progressPart(turn) {
 
 // How far the current stage is, 0 to 1; null where nobody knows.
 function fractionOf(turn) {
+  if (isWaitingForModel(turn)) return state.health.fraction ?? null;
   if (turn.phase === 'sending') {
     const sending = turn.pictures.filter((picture) => picture.phase !== 'ready');
     return sending.length ? sending.reduce((sum, picture) => sum + picture.fraction, 0) / sending.length : null;
@@ -79,12 +80,15 @@ function fractionOf(turn) {
   return turn.stage === 'queued' || !state.connected ? null : turn.fraction;
 }
 
+const isWaitingForModel = (turn) => turn.phase === 'sending' && state.health.status === 'loading';
+
 function asideOf(turn) {
   const words = [];
   if (turn.stage === 'queued' && turn.position > 0) words.push(t('ahead', { position: turn.position }));
-  if (turn.eta !== null) words.push(t('eta', { time: duration(Math.max(1, Math.round(turn.eta))) }));
+  const eta = isWaitingForModel(turn) ? (state.health.eta_s ?? null) : turn.eta;
+  if (eta !== null) words.push(t('eta', { time: duration(Math.max(1, Math.round(eta))) }));
   const seconds = Math.floor((performance.now() - turn.since) / 1000);
-  if (turn.eta === null && seconds >= 2) words.push(duration(seconds));
+  if (eta === null && seconds >= 2) words.push(duration(seconds));
   return words.join(' · ');
 }
 

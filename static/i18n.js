@@ -18,6 +18,13 @@ export function meaning(code) {
   return WORDS[state.language][`error.${code}`] ? t(`error.${code}`) : t('error.internal');
 }
 
+/** `640 kB`, `3.4 MB`, `1.90 GB`. */
+export function bytes(count) {
+  if (count >= 1e9) return `${(count / 1e9).toFixed(2)} GB`;
+  if (count >= 1e6) return `${(count / 1e6).toFixed(count < 1e7 ? 1 : 0)} MB`;
+  return `${Math.round(count / 1e3)} kB`;
+}
+
 /** `4.2 s`, `37 s`, `2 min 5 s`. */
 export function duration(seconds) {
   if (seconds >= 90) return t('minutes', { m: Math.floor(seconds / 60), s: Math.round(seconds % 60) });

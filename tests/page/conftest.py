@@ -44,7 +44,7 @@ def open_page(browser):
     """Opens pages; in the end none of them may have seen a script error or a breach of the security policy."""
     contexts, faults = [], []
 
-    def open_one(url, **options):
+    def open_one(url, status="ready", **options):
         context = browser.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 800}, **options})
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
@@ -53,7 +53,7 @@ def open_page(browser):
         page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
         page.on("console", lambda line: "Content Security" in line.text and faults.append(line.text))
         page.goto(url)
-        expect(page.locator("#model")).to_have_attribute("data-status", "ready")
+        expect(page.locator("#model")).to_have_attribute("data-status", status)
         return page
 
     yield open_one

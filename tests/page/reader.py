@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -31,13 +32,17 @@ def free_port() -> int:
 
 
 def health(url: str) -> dict:
-    with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-        return json.load(reply)
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:  # 503 while it loads
+        with error:
+            return json.load(error)
 
 
 @contextlib.contextmanager
-def serving(app: str, port: int, patience_s: float = 180, **environ):
-    """A server process; yields its address once it is ready."""
+def serving(app: str, port: int, patience_s: float = 180, status="ready", **environ):
+    """A server process; yields its address once it is ready, or in another state."""
     command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "-w", "1", "--bind", f"127.0.0.1:{port}"]
     command += ["--graceful-timeout", "1", "--log-level", "warning", "--no-control-socket", app]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environ})
@@ -46,11 +51,12 @@ def serving(app: str, port: int, patience_s: float = 180, **environ):
     try:
         while True:
             try:
-                if health(url)["status"] == "ready":
+                if health(url)["status"] == status:
                     break
             except OSError:
-                assert process.poll() is None and time.monotonic() < give_up_at, "the server did not start"
-                time.sleep(0.1)
+                pass
+            assert process.poll() is None and time.monotonic() < give_up_at, "the server did not start"
+            time.sleep(0.1)
         yield url
     finally:
         process.send_signal(signal.SIGTERM)

@@ -1,19 +1,25 @@
 // The conversations of this browser, in its own database; no server sees it. Records only: knows no state and no
-// element. Where storage is switched off or full, nothing is kept and nothing fails.
+// element. Where storage is switched off, nothing is kept and nothing fails.
 
 import { openDB } from './vendor/idb.js';
 
 const NAME = 'qwenvl';
+const SEVERAL = 2; // conversations show that somebody comes back
 let opening = null;
+let asked = false;
 
-/** Put a conversation, and those of its pictures that are not there yet. Resolves to whether it is kept. */
+/**
+ * Put a conversation, and those of its pictures that are not there yet. Resolves to 'kept', to 'full' when there was no
+ * room and nothing changed, or to 'off'.
+ */
 export function put(conversation, pictures) {
-  return attempt(false, async (database) => {
+  const refused = (error) => (error?.name === 'QuotaExceededError' ? 'full' : 'off');
+  return attempt(refused, async (database) => {
     const change = database.transaction(['conversations', 'pictures'], 'readwrite');
     change.objectStore('conversations').put(conversation);
-    pictures.forEach((picture) => change.objectStore('pictures').put(picture));
-    await change.done;
-    return true;
+    const puts = pictures.map((picture) => change.objectStore('pictures').put(picture));
+    await Promise.all([...puts, change.done]);
+    return 'kept';
   });
 }
 
@@ -48,14 +54,49 @@ export function remove(id) {
   });
 }
 
+/** Bytes of a picture's record: the reader's file, and what was made of it. */
+export const bytesOf = ({ file, blob }) => (file?.size ?? 0) + (blob && blob !== file ? blob.size : 0);
+
+/** What is kept: `{ conversations, pictures, bytes }`. */
+export function usage() {
+  return attempt({ conversations: 0, pictures: 0, bytes: 0 }, async (database) => {
+    const [conversations, pictures] = await Promise.all([database.count('conversations'), database.getAll('pictures')]);
+    return { conversations, pictures: pictures.length, bytes: pictures.reduce((sum, one) => sum + bytesOf(one), 0) };
+  });
+}
+
+/** Delete pictures of the oldest conversations until `wanted` bytes are free; `spared` is the id of one that keeps its. */
+export function makeRoom(wanted, spared) {
+  return attempt({ pictures: 0, bytes: 0 }, async (database) => {
+    const all = await database.getAll('conversations');
+    const freed = { pictures: 0, bytes: 0 };
+    for (const { id } of all.sort((a, b) => a.changed - b.changed)) {
+      if (freed.bytes >= wanted) break;
+      for (const picture of id === spared ? [] : await picturesOf(database, id)) {
+        await database.delete('pictures', picture.key);
+        freed.pictures += 1;
+        freed.bytes += bytesOf(picture);
+      }
+    }
+    return freed;
+  });
+}
+
+/** Ask the browser not to throw this away when the disk gets full. Some ask the reader, so once, and not at first. */
+export async function stay() {
+  if (asked || !navigator.storage?.persist || (await usage()).conversations < SEVERAL) return;
+  asked = true;
+  if (!(await navigator.storage.persisted())) await navigator.storage.persist().catch(() => {});
+}
+
 const picturesOf = (database, id) => database.getAllFromIndex('pictures', 'conversation', id);
 
 async function attempt(otherwise, act) {
   try {
     opening ??= openDB(NAME, 1, { upgrade });
     return await act(await opening);
-  } catch {
-    return otherwise;
+  } catch (error) {
+    return typeof otherwise === 'function' ? otherwise(error) : otherwise;
   }
 }
 

@@ -1,5 +1,6 @@
 // The story of one question: pictures sent, question asked, pieces read, and every way in which that can end.
-// One question runs at a time. Knows no element of the page.
+// One question runs at a time in a conversation; in those that were put away (shelf.js) answers go on.
+// Knows no element of the page.
 
 import { Failure, isOfPicture } from './failure.js';
 import { ready, readyAgain } from './health.js';
@@ -13,6 +14,7 @@ import { failed, finished, historyOf, isOver, newTurn, progressed, restart, wrot
 const RENEWALS = 1;
 const LIVELY = 0.7; // without a temperature the same question has the same answer for ever
 const unheardStops = new Set(); // request ids stopped while there was no connection
+const asked = new Map(); // request id -> turn, until the server's last word on it
 
 export function startAsking() {
   startSocket({
@@ -74,34 +76,23 @@ export function goOn(turn) {
 /** After a refresh: an answer that was asked for is read on, a question that had not been sent is asked now. */
 export function carryOn(turn) {
   if (turn.sent) {
-    set({ active: turn }); // onConnect does the rest
+    begin(turn); // onConnect does the rest
     return;
   }
   restart(turn, turn.base);
   run(turn);
 }
 
-/** Stop the running answer. The page is free at once; the server's last word on it only adds its numbers. */
-export function stop() {
-  const turn = state.active;
-  if (!turn) return;
+/** Stop an answer. The page is free at once; the server's last word on it only adds its numbers. */
+export function stop(turn = state.active) {
+  if (!turn || isOver(turn)) return;
   if (turn.sent && !stopAnswer(turn.requestId)) unheardStops.add(turn.requestId);
   end(turn, finished, 'cancelled');
 }
 
-/** Put the conversation and its pictures away. */
-export function startAnew() {
-  stop();
-  for (const picture of new Set([...state.pictures, ...state.turns.flatMap((turn) => turn.pictures)])) {
-    picture.cancel.abort();
-    if (picture.url) URL.revokeObjectURL(picture.url);
-  }
-  set({ turns: [], pictures: [] });
-}
-
 async function run(turn, waitFor = ready) {
   const { requestId } = turn;
-  set({ active: turn });
+  begin(turn);
   try {
     const ids = await Promise.all(turn.pictures.map(idOf));
     await waitFor();
@@ -117,8 +108,18 @@ async function run(turn, waitFor = ready) {
   }
 }
 
+// From here on the server's events find the turn, also after its conversation was put away.
+function begin(turn) {
+  asked.set(turn.requestId, turn);
+  if (!state.turns.includes(turn)) return;
+  turn.earlier = state.turns.slice(0, state.turns.indexOf(turn));
+  set({ active: turn });
+}
+
 // A picture cannot be used, so nothing was asked: the words go back to where they were written, and the tray says why.
 function withdraw(turn) {
+  if (!state.turns.includes(turn)) return end(turn, failed, turn.pictures.find((picture) => picture.failure).failure);
+  asked.delete(turn.requestId);
   turn.shown.forEach((picture) => (picture.asked = false));
   set({ active: null, draft: turn.question, turns: state.turns.filter((other) => other !== turn) });
   touch('pictures');
@@ -126,7 +127,7 @@ function withdraw(turn) {
 
 // Without a connection this does nothing; onConnect tries again.
 function send(turn) {
-  const earlier = historyOf(state.turns.slice(0, state.turns.indexOf(turn)));
+  const earlier = historyOf(turn.earlier);
   const cut = [
     { role: 'user', content: turn.question },
     { role: 'assistant', content: turn.base },
@@ -152,10 +153,11 @@ function limit() {
 function onConnect() {
   unheardStops.forEach(stopAnswer);
   unheardStops.clear();
-  const turn = state.active;
-  if (!turn || turn.phase === 'sending') return;
-  if (!turn.sent) send(turn);
-  else resume(turn);
+  for (const [requestId, turn] of asked) {
+    if (turn.requestId !== requestId || isOver(turn) || turn.phase === 'sending') continue;
+    if (!turn.sent) send(turn);
+    else resume(turn);
+  }
 }
 
 function resume(turn) {
@@ -164,8 +166,8 @@ function resume(turn) {
 }
 
 function withTurn(event, act) {
-  const turn = state.turns.find((one) => one.requestId === event.request_id);
-  if (turn) act(turn, event);
+  const turn = asked.get(event.request_id);
+  if (turn?.requestId === event.request_id) act(turn, event); // else it was asked anew meanwhile
 }
 
 function onToken(turn, { index, token }) {
@@ -174,13 +176,15 @@ function onToken(turn, { index, token }) {
 }
 
 function onDone(turn, event) {
+  asked.delete(event.request_id);
   if (!isOver(turn)) {
     end(turn, finished, event.finish_reason, event);
     learn(turn);
   } else if (turn.reason === 'cancelled' && !turn.result) finished(turn, 'cancelled', event);
 }
 
-function onError(turn, { code, error }) {
+function onError(turn, { request_id: requestId, code, error }) {
+  asked.delete(requestId);
   if (isOver(turn)) return;
   if (turn.resuming && code === 'invalid_request') return onLost(turn);
   if (code === 'unknown_image' && turn.renewals < RENEWALS) return renewPictures(turn);
@@ -208,5 +212,6 @@ function renew(turn, waitFor) {
 
 function end(turn, how, ...details) {
   how(turn, ...details);
+  if (!turn.sent || how === failed) asked.delete(turn.requestId);
   if (state.active === turn) set({ active: null });
 }

@@ -6,6 +6,7 @@ import { fileName, titleOf, toJson, toMarkdown } from './export.js';
 import { save } from './frames.js';
 import { labelled, t } from './i18n.js';
 import { discard, keep, open } from './keeping.js';
+import { talkOnShelf } from './shelf.js';
 import { state, watch } from './state.js';
 
 const SURE_MS = 5000;
@@ -29,6 +30,7 @@ export function startHistory() {
     urls = [];
     find('history-list').replaceChildren();
   });
+  watch(['shelf'], ({ shelf }) => find('history-open').toggleAttribute('data-running', Boolean(shelf.length)));
   watch(['language'], () => {
     find('history-search').placeholder = t('history.search');
     if (dialog.open) draw();
@@ -65,12 +67,13 @@ function entry(conversation) {
   return item;
 }
 
-function factsOf({ changed, turns }) {
+function factsOf({ id, changed, turns }) {
   const when = { dateStyle: 'short', timeStyle: 'short' };
   return [
     new Date(changed).toLocaleString(document.documentElement.lang, when),
     t('history.turns', { n: turns.length }),
-  ].join(' · ');
+    talkOnShelf(id) ? t('history.running') : '',
+  ].filter(Boolean).join(' · ');
 }
 
 async function showPicture(image, key) {

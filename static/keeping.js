@@ -1,20 +1,23 @@
-// Keeps the conversation on the page in the archive while it goes on, and brings it back after a refresh, a running
-// answer included. Knows no element of the page.
+// Keeps the conversation on the page in the archive while it goes on, and those put away that are still being answered;
+// brings them back after a refresh. Knows no element of the page.
 
-import { put, read, remove } from './archive.js';
-import { carryOn, startAnew, stop } from './asking.js';
+import { notice } from './announcer.js';
+import { read, remove, stay } from './archive.js';
+import { carryOn, stop } from './asking.js';
+import { titleOf } from './export.js';
 import { Failure } from './failure.js';
-import { randomId } from './ids.js';
-import { pictureRecord, recordOf, revive } from './records.js';
+import { t } from './i18n.js';
+import { fromArchive, keepTalk, newConversation } from './keeper.js';
+import { release } from './pictures.js';
+import { revive } from './records.js';
+import { keepShelf, runningIn, shelve, talkOnShelf, unshelve } from './shelf.js';
 import { state, set, watch } from './state.js';
-import { failed, isOver } from './turn.js';
+import { rememberTab, tab } from './tab.js';
+import { failed } from './turn.js';
 
-const TAB = 'qwenvl.conversation'; // in sessionStorage: what this tab shows
 const EVERY_MS = 1000;
 const PATIENCE_MS = 2000;
 
-let written = ''; // the record as it was last put, but for its time
-let keptPictures = new Set();
 let timer = 0;
 let lastMs = -Infinity;
 let leavingUntil = 0;
@@ -22,67 +25,81 @@ let leavingUntil = 0;
 /** Bring back what this tab showed before a refresh, then keep what happens. */
 export async function startKeeping() {
   const patience = new Promise((resolve) => setTimeout(resolve, PATIENCE_MS, null));
-  const kept = tab() && (await Promise.race([read(tab()), patience]));
-  if (kept) show(kept, carryOn);
-  watch(['turns', 'pictures', 'keeping'], soon);
+  const [shown, ...shelved] = await Promise.all(tab().map((id) => id && Promise.race([read(id), patience])));
+  if (shown) show(revived(shown), carryOn);
+  for (const kept of shelved.filter(Boolean)) {
+    const talk = revived(kept);
+    shelve(talk);
+    if (runningIn(talk)) carryOn(runningIn(talk));
+  }
+  watch(['turns', 'pictures', 'keeping', 'shelf'], soon);
+  watch(['conversation', 'shelf'], rememberTab);
   document.addEventListener('visibilitychange', () => document.hidden && keep());
   for (const sign of ['beforeunload', 'pagehide']) window.addEventListener(sign, keepLast);
 }
 
 /** Put the conversation away and show another one. */
 export async function open(id) {
-  const kept = await read(id);
-  if (!kept) return;
+  const shelved = talkOnShelf(id);
+  const talk = shelved ?? revived(await read(id));
+  if (!talk) return;
   leave();
-  show(kept, (turn) => failed(turn, new Failure('lost'))); // it was being answered in another tab
+  if (shelved) unshelve(shelved);
+  show(talk, shelved ? (active) => set({ active }) : (turn) => failed(turn, new Failure('lost'))); // in another tab
 }
 
-/** Put the conversation away; the page is as at the beginning. */
+/** Put the conversation away; the page is as at the beginning. A running answer goes on if it can be found again. */
 export function leave() {
-  stop();
-  keep();
-  startAnew();
-  remember(null);
+  const talk = shownTalk();
+  if (runningIn(talk) && state.keeping) {
+    talk.conversation ??= newConversation();
+    shelve(talk);
+  } else {
+    stop();
+    keep();
+    release(talk);
+  }
+  clear();
 }
 
 /** Delete a conversation for good. */
 export async function discard(id) {
-  if (state.conversation?.id === id) {
-    clearTimeout(timer);
-    startAnew();
-    remember(null);
-  }
+  const shelved = talkOnShelf(id);
+  const talk = shelved ?? (state.conversation?.id === id && shownTalk());
+  const running = talk && runningIn(talk);
+  if (running) stop(running);
+  if (shelved) unshelve(shelved);
+  else if (talk) clear();
+  if (talk) release(talk);
   await remove(id);
 }
 
-function show(kept, unfinished) {
-  const { id, began } = kept.conversation;
-  remember({ id, began });
-  set(revive(kept));
-  keptPictures = new Set(picturesNow().map(stampOf));
-  written = JSON.stringify(recordOf(state, 0));
-  const turn = state.turns.at(-1);
-  if (turn && !isOver(turn)) unfinished(turn);
+/** Put everything into the archive as it is now. */
+export async function keep() {
+  clearTimeout(timer);
+  if (performance.now() < leavingUntil) return soon();
+  const ended = keepShelf();
+  await keepShown();
+  for (const talk of await ended) notice(t('shelf.ended', { title: titleOf(talk) }));
 }
 
-function remember(conversation) {
-  written = '';
-  keptPictures = new Set();
-  set({ conversation });
-  try {
-    if (conversation) sessionStorage.setItem(TAB, conversation.id);
-    else sessionStorage.removeItem(TAB);
-  } catch {
-    // without storage there is nothing to come back to
-  }
+const shownTalk = ({ conversation, turns, pictures } = state) => ({ conversation, turns, pictures });
+
+function clear() {
+  clearTimeout(timer);
+  set({ turns: [], pictures: [], active: null, conversation: null, storage: 'fine' });
 }
 
-function tab() {
-  try {
-    return sessionStorage.getItem(TAB);
-  } catch {
-    return null;
-  }
+function show(talk, unfinished) {
+  set({ ...talk, active: null, storage: 'fine' });
+  const running = runningIn(talk);
+  if (running) unfinished(running);
+}
+
+function revived(kept) {
+  if (!kept) return null;
+  const talk = revive(kept);
+  return { conversation: fromArchive(kept.conversation, talk), ...talk };
 }
 
 // The first change is kept at once: a refresh may come any moment.
@@ -97,37 +114,23 @@ function keepLast() {
   leavingUntil = performance.now() + EVERY_MS; // or the reader stays after all
 }
 
-/** Put the conversation as it is now. */
-export async function keep() {
-  clearTimeout(timer);
-  if (performance.now() < leavingUntil) return soon();
+async function keepShown() {
   if (!state.turns.length || !state.keeping) return forgetEmpty();
-  if (!state.conversation) remember({ id: randomId(), began: Date.now() });
-  const { id } = state.conversation;
-  const record = recordOf(state, 0);
-  const text = JSON.stringify(record);
-  if (text === written) return;
-  written = text;
-  lastMs = performance.now();
-  if (await put({ ...record, changed: Date.now() }, newPictures(id))) return;
-  written = ''; // storage is full or off; the next change tries again, with all pictures
-  keptPictures = new Set();
+  if (!state.conversation) set({ conversation: newConversation() });
+  rememberTab(); // now: the page may be on its way out
+  const { conversation } = state;
+  const before = conversation.written;
+  const keeping = keepTalk(shownTalk());
+  if (conversation.written !== before) lastMs = performance.now();
+  const outcome = await keeping;
+  if (conversation !== state.conversation || outcome === 'same') return;
+  set({ storage: outcome === 'full' ? 'full' : 'fine' });
+  if (outcome === 'kept') stay();
 }
 
 // The only question was withdrawn, its picture could not be used; or the reader does not want conversations kept.
 function forgetEmpty() {
   if (!state.conversation) return;
   remove(state.conversation.id);
-  remember(null);
+  set({ conversation: null, storage: 'fine' });
 }
-
-// A picture's file is put again only when the page knows more of it than before.
-function newPictures(id) {
-  const changed = picturesNow().filter((picture) => !keptPictures.has(stampOf(picture)));
-  changed.forEach((picture) => keptPictures.add(stampOf(picture)));
-  return changed.map((picture) => pictureRecord(picture, id));
-}
-
-const picturesNow = () => [...new Set([...state.pictures, ...state.turns.flatMap(({ pictures }) => pictures)])];
-
-const stampOf = ({ key, id, detail, asked, seen, url }) => [key, id, detail, asked, Boolean(seen), Boolean(url)].join();

@@ -12,11 +12,13 @@ import { startI18n } from './i18n.js';
 import { startIntake } from './intake.js';
 import { startKeeping } from './keeping.js';
 import { startKeyhole } from './keyhole.js';
+import { startOffline } from './offline.js';
 import { startOptions } from './options.js';
 import { startPace } from './pace.js';
 import { startPdfPages } from './pdf-pages.js';
 import { startPictures } from './pictures.js';
 import { startSettings } from './settings.js';
+import { startStorage } from './storage.js';
 import { startTray } from './tray.js';
 import { startZoom } from './zoom.js';
 
@@ -36,6 +38,8 @@ startComposer();
 startPdfPages();
 startIntake();
 startHistory();
+startStorage();
 await startKeeping(); // a running answer must be known before the connection is there
 startAsking();
 startHealth();
+startOffline();

@@ -1,7 +1,8 @@
 // The dialog with what a reader may want to change once: how long answers get, how free they are, what is kept.
 
+import { usage } from './archive.js';
 import { find, make, say } from './dom.js';
-import { t } from './i18n.js';
+import { bytes, t } from './i18n.js';
 import { keep, kept } from './kept.js';
 import { set, state, watch } from './state.js';
 
@@ -10,7 +11,10 @@ const LENGTHS = [128, 256, 512, 1024, 2048, 4096];
 export function startOptions() {
   const dialog = find('options');
   set({ limit: number('limit'), temperature: number('temperature'), keeping: kept('keeping') !== 'off' });
-  find('options-open').addEventListener('click', () => dialog.showModal());
+  find('options-open').addEventListener('click', () => {
+    dialog.showModal();
+    tellUsage();
+  });
   dialog.addEventListener('click', (event) => event.target === dialog && dialog.close());
   find('limit').addEventListener('change', ({ target }) => choose('limit', target.value ? Number(target.value) : null));
   find('temperature').addEventListener('input', ({ target }) => choose('temperature', Number(target.value) || null));
@@ -31,6 +35,11 @@ function show({ limit, temperature, keeping, health }) {
   find('temperature').value = String(temperature ?? 0);
   say(find('temperature-value'), (temperature ?? 0).toFixed(1));
   find('keeping').checked = keeping;
+}
+
+async function tellUsage() {
+  const { bytes: size, ...counts } = await usage();
+  say(find('kept-now'), t('options.kept', { ...counts, size: bytes(size) }));
 }
 
 function choose(name, value) {

@@ -32,6 +32,14 @@ export function removePicture(picture) {
   if (!picture.asked && picture.url) URL.revokeObjectURL(picture.url);
 }
 
+/** A conversation leaves the page: nothing more is sent of its pictures, and their memory is free. */
+export function release({ turns, pictures }) {
+  for (const picture of new Set([...pictures, ...turns.flatMap((turn) => turn.pictures)])) {
+    picture.cancel.abort();
+    if (picture.url) URL.revokeObjectURL(picture.url);
+  }
+}
+
 /** Resolves to the server's id for the picture, at least as fine as the chosen detail; sends it if need be. */
 export function idOf(picture) {
   if (!picture.job || isTooCoarse(picture)) {

@@ -14,8 +14,9 @@ export function questionView(turn) {
   const pictures = make('div', { class: 'question-pictures', hidden: !thumbs.length }, ...thumbs);
   const text = make('p', { class: 'question-text', dir: 'auto' });
   const edit = make('button', { type: 'button', class: 'quiet' }, icon('new'));
+  const gone = make('p', { class: 'question-gone' });
   const line = make('div', { class: 'question-line' }, edit, text);
-  const node = make('div', { class: 'question-turn' }, pictures, line);
+  const node = make('div', { class: 'question-turn' }, pictures, gone, line);
   let form = null;
   const close = () => {
     form?.remove();
@@ -31,6 +32,8 @@ export function questionView(turn) {
   node.refresh = () => {
     thumbs.forEach((thumb) => thumb.refresh());
     say(text, turn.question);
+    gone.hidden = !turn.missing;
+    say(gone, turn.missing ? t('picture.gone', { n: turn.missing }) : '');
     line.hidden = Boolean(form);
     edit.hidden = !isOver(turn) || Boolean(state.active);
     labelled(edit, turn === state.turns.at(-1) ? 'edit' : 'edit.earlier');

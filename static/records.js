@@ -6,17 +6,18 @@ import { newTurn } from './turn.js';
 
 const OF_TURN = [
   'question', 'task', 'detail', 'temperature', 'text', 'base', 'requestId', 'phase', 'sent', 'stage', 'next', 'reason',
-  'result',
+  'result', 'missing',
 ];
 const OF_PICTURE = [
   'key', 'file', 'blob', 'name', 'width', 'height', 'sentWidth', 'sentHeight', 'shrunk', 'detail', 'id', 'asked',
   'seen', 'seenAs',
 ];
 
-/** `conversation` is `{ id, began }`. */
+/** `conversation` has `id` and `began`. */
 export function recordOf({ conversation, turns, pictures }, changed) {
   return {
-    ...conversation,
+    id: conversation.id,
+    began: conversation.began,
     changed,
     turns: turns.map(turnRecord),
     tray: keysOf(pictures),
@@ -34,9 +35,11 @@ export function revive({ conversation, pictures }) {
   const known = (keys) => keys.map((key) => byKey.get(key)).filter(Boolean);
   const turns = conversation.turns.map((record) => {
     const fields = { ...record, pictures: known(record.pictures), shown: known(record.shown) };
+    const missing = (record.missing ?? 0) + record.shown.length - fields.shown.length;
     const failure = record.failure && new Failure(record.failure.code, record.failure.detail);
-    return Object.assign(newTurn(fields), some(record, OF_TURN), { failure });
+    return Object.assign(newTurn(fields), some(record, OF_TURN), { failure, missing });
   });
+  turns.forEach((turn, at) => (turn.earlier = turns.slice(0, at)));
   return { turns, pictures: known(conversation.tray) };
 }
 

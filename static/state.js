@@ -13,9 +13,11 @@ export const state = {
   keeping: true, // conversations are kept in this browser
   pace: null, // { machine, rates }: how fast this server reads pictures; see pace.js
   pictures: [], // what the next question is about; see pictures.js
-  conversation: null, // { id, began } once it is kept; see keeping.js
+  conversation: null, // { id, began } once it is kept; see keeper.js
   turns: [], // the conversation; see turn.js
   active: null, // the turn being answered
+  shelf: [], // conversations put away while they are being answered; see shelf.js
+  storage: 'fine', // 'fine' | 'full': whether this conversation could be kept
   draft: '', // words to put back into the box
 };
 

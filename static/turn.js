@@ -3,9 +3,12 @@
 import { randomId } from './ids.js';
 import { touch } from './state.js';
 
-/** `shown` are the pictures that are new in this turn, `pictures` all that it asks about; `task` may be ''. */
+/**
+ * `shown` are the pictures that are new in this turn, `pictures` all that it asks about; `task` may be ''.
+ * `earlier` will be the turns before it, as soon as it is asked; `missing` counts pictures that were removed to make room.
+ */
 export function newTurn({ question, task, pictures, shown, detail }) {
-  return { question, task, pictures, shown, detail, temperature: null, text: '', ...blank('') };
+  return { question, task, pictures, shown, detail, temperature: null, missing: 0, text: '', earlier: [], ...blank('') };
 }
 
 /** Forget the answer, except for `base`: text that stays because the answer goes on from there. */

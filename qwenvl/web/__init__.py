@@ -3,20 +3,18 @@
 `create_app(service)` works with any service, so tests hand it one with a fake engine.
 """
 
-import hashlib
 import logging
-from functools import lru_cache
 from pathlib import Path
 
 import gevent
-from flask import Flask, Response, request
+from flask import Flask
 from flask_compress import Compress
 from flask_socketio import SocketIO
 
 from qwenvl.config import MIB
 from qwenvl.images import ACCEPTED
 from qwenvl.service import Service
-from qwenvl.web import access, bodies, guard, routes
+from qwenvl.web import access, assets, bodies, guard, routes
 from qwenvl.web.asking import Web
 from qwenvl.web.events import Events
 from qwenvl.web.mailbox import Bridge, Workshop
@@ -25,7 +23,6 @@ from qwenvl.web.sockets import bound_messages
 ROOT = Path(__file__).resolve().parents[2]
 RESUME_GRACE_S = 30.0
 TIDY_EVERY_S = 60.0
-YEAR_S = 365 * 24 * 3600
 
 
 def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> Flask:
@@ -38,7 +35,7 @@ def create_app(service: Service, *, resume_grace_s: float = RESUME_GRACE_S) -> F
     access.control(app, service)
     Compress(app)  # by content type, so event streams are left alone
     app.register_blueprint(routes.bp)
-    _serve_assets(app)
+    assets.serve(app)
     Events(_sockets(app, service), web, resume_grace_s)
     access.behind_proxies(app, service.settings.proxies)
     gevent.spawn(_tidy_forever, service)
@@ -101,27 +98,6 @@ def _faults_only() -> logging.Logger:
     logger = logging.getLogger("qwenvl.web.engineio")
     logger.filters = [lambda record: bool(record.exc_info)]
     return logger
-
-
-def _serve_assets(app: Flask) -> None:
-    """URLs of static files change with the file, so browsers may keep what they name; without `v` they ask again."""
-
-    @app.url_defaults
-    def add_version(endpoint: str, values: dict) -> None:
-        path = ROOT / "static" / values.get("filename", "")
-        if endpoint == "static" and path.is_file():
-            values["v"] = _version(path, path.stat().st_mtime_ns)
-
-    @app.after_request
-    def keep_versioned(response: Response) -> Response:
-        if request.endpoint == "static" and "v" in request.args and response.status_code == 200:
-            response.headers["Cache-Control"] = f"public, max-age={YEAR_S}, immutable"
-        return response
-
-
-@lru_cache(maxsize=64)
-def _version(path: Path, _changed_ns: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:10]
 
 
 def _tidy_forever(service: Service) -> None:

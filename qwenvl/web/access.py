@@ -15,7 +15,7 @@ from qwenvl.errors import Unauthorized
 from qwenvl.service import Service
 from qwenvl.web.render import error_fields
 
-OPEN_ENDPOINTS = ("http.page", "http.health", "static")
+OPEN_ENDPOINTS = ("http.page", "http.health", "static", "service_worker")
 
 
 def control(app: Flask, service: Service) -> None:

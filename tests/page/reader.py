@@ -41,11 +41,11 @@ def health(url: str) -> dict:
 
 
 @contextlib.contextmanager
-def serving(app: str, port: int, patience_s: float = 180, status="ready", **environ):
-    """A server process; yields its address once it is ready, or in another state."""
+def serving(app: str, port: int, patience_s: float = 180, status="ready", root: Path = ROOT, **environ):
+    """A server process of the tree at `root`; yields its address once it is ready, or in another state."""
     command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "-w", "1", "--bind", f"127.0.0.1:{port}"]
     command += ["--graceful-timeout", "1", "--log-level", "warning", "--no-control-socket", app]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environ})
+    process = subprocess.Popen(command, cwd=root, env={**os.environ, **environ})
     url = f"http://127.0.0.1:{port}"
     give_up_at = time.monotonic() + patience_s
     try:

@@ -4,7 +4,7 @@ import { stageOf, whyOf } from './announcer.js';
 import { askAgain, askDifferently, goOn } from './asking.js';
 import { copyButton } from './copy-button.js';
 import { icon, make, say } from './dom.js';
-import { duration, labelled, meaning, t } from './i18n.js';
+import { detailOf, duration, labelled, meaning, t } from './i18n.js';
 import { leave } from './keeping.js';
 import { renderAnswer } from './rendering.js';
 import { state } from './state.js';
@@ -116,7 +116,7 @@ function errorPart(turn) {
     this.hidden = turn.phase !== 'failed';
     if (this.hidden) return;
     say(words, meaning(turn.failure.code));
-    say(detail, turn.failure.detail);
+    say(detail, detailOf(turn.failure));
     say(retry, t(isTooLong(turn) ? 'new' : 'retry'));
     retry.disabled = Boolean(state.active);
   });

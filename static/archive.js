@@ -13,12 +13,12 @@ let asked = false;
  * room and nothing changed, or to 'off'.
  */
 export function put(conversation, pictures) {
-  const refused = (error) => (error?.name === 'QuotaExceededError' ? 'full' : 'off');
-  return attempt(refused, async (database) => {
+  let opened = false; // a full disk has several names: QuotaExceededError, UnknownError, AbortError
+  return attempt(() => (opened ? 'full' : 'off'), async (database) => {
+    opened = true;
     const change = database.transaction(['conversations', 'pictures'], 'readwrite');
-    change.objectStore('conversations').put(conversation);
     const puts = pictures.map((picture) => change.objectStore('pictures').put(picture));
-    await Promise.all([...puts, change.done]);
+    await Promise.all([change.objectStore('conversations').put(conversation), ...puts, change.done]);
     return 'kept';
   });
 }
@@ -95,8 +95,8 @@ async function attempt(otherwise, act) {
   try {
     opening ??= openDB(NAME, 1, { upgrade });
     return await act(await opening);
-  } catch (error) {
-    return typeof otherwise === 'function' ? otherwise(error) : otherwise;
+  } catch {
+    return typeof otherwise === 'function' ? otherwise() : otherwise;
   }
 }
 

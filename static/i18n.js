@@ -18,6 +18,14 @@ export function meaning(code) {
   return WORDS[state.language][`error.${code}`] ? t(`error.${code}`) : t('error.internal');
 }
 
+// What the server would add to these is said already.
+const COMPLETE = ['queue_full', 'rate_limited', 'loading', 'timeout', 'internal', 'unknown_image', 'unauthorized'];
+
+/** The server's own sentence of a failure; its sentences are in English. */
+export function detailOf({ code, detail }) {
+  return state.language === 'zh' && COMPLETE.includes(code) ? '' : detail;
+}
+
 /** `640 kB`, `3.4 MB`, `1.90 GB`. */
 export function bytes(count) {
   if (count >= 1e9) return `${(count / 1e9).toFixed(2)} GB`;
@@ -28,6 +36,7 @@ export function bytes(count) {
 /** `4.2 s`, `37 s`, `2 min 5 s`. */
 export function duration(seconds) {
   if (seconds >= 90) return t('minutes', { m: Math.floor(seconds / 60), s: Math.round(seconds % 60) });
+  if (seconds < 0.1) return t('seconds', { n: '<\u202f0.1' });
   return t('seconds', { n: seconds < 10 && !Number.isInteger(seconds) ? seconds.toFixed(1) : Math.round(seconds) });
 }
 

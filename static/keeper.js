@@ -6,11 +6,11 @@ import { randomId } from './ids.js';
 import { pictureRecord, recordOf } from './records.js';
 
 /** A conversation that nothing is kept of yet. */
-export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null });
+export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null, full: false });
 
 /** One that was just read from the archive into `talk`. */
 export function fromArchive({ id, began }, { turns, pictures }) {
-  const conversation = { id, began, written: '', stamps: new Set(), busy: null };
+  const conversation = { id, began, written: '', stamps: new Set(), busy: null, full: false };
   const talk = { conversation, turns, pictures };
   conversation.stamps = new Set(picturesOf(talk).map(stampOf));
   conversation.written = JSON.stringify(recordOf(talk, 0));
@@ -39,11 +39,13 @@ async function putTalk(talk) {
   if (text === conversation.written) return 'same';
   conversation.written = text;
   const whole = { ...record, changed: Date.now() };
+  if (conversation.full) await put(whole, []); // words first: they may be all that fits
   const outcome = await put(whole, newPictures(talk));
+  if (outcome === 'full' && !conversation.full) await put(whole, []);
+  conversation.full = outcome === 'full';
   if (outcome === 'kept') return outcome;
   conversation.written = ''; // the next change tries again, with all pictures
   conversation.stamps = new Set();
-  if (outcome === 'full') await put(whole, []);
   return outcome;
 }
 

@@ -26,7 +26,8 @@ export function recordOf({ conversation, turns, pictures }, changed) {
 }
 
 export function pictureRecord(picture, conversation) {
-  return { ...some(picture, OF_PICTURE), conversation, decoded: Boolean(picture.url) };
+  const blob = picture.blob === picture.file ? null : picture.blob; // browsers would count it twice
+  return { ...some(picture, OF_PICTURE), blob, conversation, decoded: Boolean(picture.url) };
 }
 
 /** `{ turns, pictures }` for the page's state. */

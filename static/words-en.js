@@ -84,7 +84,7 @@ export default {
   'options.temperature.hint': '0 is exact, and the same every time. More brings other words.',
   'options.keeping': 'Keep conversations',
   'options.keeping.hint': 'With their pictures, in this browser only. Without it a refresh loses them.',
-  'options.kept': 'Kept now: {conversations} conversations, {pictures} pictures, {size}.',
+  'options.kept': 'Conversations: {conversations} · pictures: {pictures} · {size}',
   'keys.focus': 'Write a question',
   'keys.send': 'Send it',
   'keys.line': 'A new line',
@@ -106,7 +106,7 @@ export default {
   'storage.full.more': 'The newest pictures of this conversation are not kept. A refresh would lose them.',
   'storage.room': 'Remove the oldest pictures',
   'storage.save': 'Save as a file',
-  'storage.removed': 'Removed {n} pictures, {size}, of older conversations. What was said about them is still there.',
+  'storage.removed': 'Pictures removed from older conversations: {n} ({size}). What was said about them is still there.',
   'storage.nothing': 'There are no older pictures to remove. This conversation can be saved as a file.',
   'export.question': 'Question:',
 

@@ -37,14 +37,15 @@ def test_ten_seconds_without_a_network_in_mid_answer_lose_nothing(open_page, fau
         before = len(text_of(page))
         getattr(wire, fault)()
         if fault == "cut":
-            expect(page.locator("#banner")).to_contain_text("Connection lost.")
-        time.sleep(AWAY_S)
+            expect(page.locator("#banner[data-kind=lost], #banner[data-kind=gone]")).to_be_visible()
+        page.wait_for_timeout(AWAY_S * 1000)
         expect_phase(page, "writing")
         assert len(text_of(page)) < before + 400  # it stood still meanwhile
         wire.mend()
         expect_phase(page, "done")
         shown = page.evaluate("import('./static/state.js').then(({ state }) => state.turns[0].text)")
-        assert shown[9:] == f" 300x220] {LONGER}".strip(" ") or shown.endswith(f"300x220] {LONGER.strip()}")
+        assert shown.startswith("[") and shown.endswith(f" 300x220] {LONGER.strip()}")
+        assert shown.count("[") == 1
         expect(page.locator("#banner")).to_have_attribute("data-kind", "demo")
         wire.close()
 
@@ -71,7 +72,7 @@ def test_without_a_server_the_page_opens_with_its_conversations(open_page):
     expect(answer(page).locator("math")).to_have_count(1)
     page.click("#history-open")
     page.get_by_role("button", name="About **herons**").click()
-    expect(answer(page).locator("strong")).to_have_text("herons")
+    expect(answer(page).locator(".answer-text strong")).to_have_text("herons")
     expect(page.locator(".question-pictures img")).to_be_visible()
     other = page.context.new_page()  # a new tab as well
     other.goto(url)
@@ -97,6 +98,7 @@ def test_an_updated_server_shows_its_new_page_at_once_and_later_without_it(open_
     with serving(FAKE, port, root=tree) as url:
         page = open_page(url)
         is_copied(page)
+        first = page.evaluate("caches.keys()")
         expect(page.get_by_role("heading", name="Ask about a picture")).to_be_visible()
     words = tree / "static" / "words-en.js"
     words.write_text(words.read_text("utf-8").replace("'Ask about a picture'", "'Ask what you like'"), "utf-8")
@@ -105,14 +107,10 @@ def test_an_updated_server_shows_its_new_page_at_once_and_later_without_it(open_
     with serving(FAKE, port, root=tree):
         page.reload()
         expect(page.get_by_role("heading", name="Ask what you like")).to_be_visible()
-        copies = "caches.keys().then((names) => names.length)"
-        first = page.evaluate("caches.keys()")
         deadline = time.monotonic() + 20
-        while page.evaluate(copies) != 1 or page.evaluate("caches.keys()") == first and len(first) == 1:
-            assert time.monotonic() < deadline
+        while (copies := page.evaluate("caches.keys()")) == first or len(copies) != 1:
+            assert time.monotonic() < deadline, copies
             page.wait_for_timeout(100)
-            if len(first) == 1:
-                break
     page.reload()
     expect(page.get_by_role("heading", name="Ask what you like")).to_be_visible()
     expect(page.locator("#banner")).to_have_attribute("data-kind", "gone")

@@ -1,6 +1,13 @@
 """What a picture costs: said before the question is asked, and learned from answers."""
 
-from tests.page.reader import ask, choose, expect, expect_phase, file, picture
+import io
+import json
+import random
+
+import pytest
+from PIL import Image
+
+from tests.page.reader import ask, choose, expect, expect_phase, file, free_port, picture, serving
 
 
 def test_size_and_tokens_are_said_before_and_follow_the_detail(page):
@@ -45,3 +52,31 @@ def test_a_cached_picture_teaches_nothing(page):
     )
     choose(page, file(picture()))
     expect(page.locator("#detail option[value=balanced]")).to_have_text("Balanced")
+
+
+def test_the_wait_that_is_shown_comes_from_answers_of_this_server(open_page):
+    """The demo model reads a picture, and what it took is what is said of the next ones."""
+
+    def noise(seed: int) -> dict:
+        data = io.BytesIO()
+        pixels = random.Random(seed).randbytes(96 * 72 * 3)
+        Image.frombytes("RGB", (96, 72), pixels).resize((1024, 768), Image.NEAREST).save(data, "PNG")
+        return file(data.getvalue(), f"{seed}.png")
+
+    with serving("app:create_app()", free_port(), QWENVL_MODEL="demo", QWENVL_THREADS="1") as url:
+        page = open_page(url)
+        choose(page, noise(1))
+        expect(page.locator("#tray-facts")).to_have_text("1024 × 768 · about 768 tokens")
+        ask(page, "What is it?")
+        expect_phase(page, "done")
+        state = "import('./static/state.js').then(({ state }) => JSON.stringify([state.turns[0].result, state.pace]))"
+        result, pace = json.loads(page.evaluate(state))
+        took = result["timings"]["encode_s"] + result["timings"]["prefill_s"]
+        rate = took / result["images"][0]["tokens"]
+        assert took > 0 and pace["rates"] == {"balanced": pytest.approx(rate)}
+        page.click("#new")
+        choose(page, *(noise(seed) for seed in range(2, 9)))
+        wait = rate * 768 * 7
+        said = f"{max(1, round(wait))} s" if round(wait) < 90 else f"{round(wait) // 60} min {round(wait) % 60} s"
+        expect(page.locator("#tray-facts")).to_have_text(f"7 pictures · about 5,376 tokens · about {said} to read")
+        expect(page.locator("#detail option[value=balanced]")).to_have_text(f"Balanced · about {said}")

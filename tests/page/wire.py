@@ -59,6 +59,6 @@ class Wire:
                 while not self._flowing.is_set():
                     time.sleep(0.01)
                 there.sendall(data)
-        for end in (here, there):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            there.shutdown(socket.SHUT_WR)
+        here.close()  # every end has one reader

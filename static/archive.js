@@ -9,18 +9,24 @@ let opening = null;
 let asked = false;
 
 /**
- * Put a conversation, and those of its pictures that are not there yet. Resolves to 'kept', to 'full' when there was no
- * room and nothing changed, or to 'off'.
+ * Put a conversation, and those of its pictures that are not there yet: words by themselves, as they may be all that
+ * fits. Resolves to 'kept', to 'full' when not all of it is, or to 'off'.
  */
 export function put(conversation, pictures) {
   let opened = false; // a full disk has several names: QuotaExceededError, UnknownError, AbortError
   return attempt(() => (opened ? 'full' : 'off'), async (database) => {
     opened = true;
-    const change = database.transaction(['conversations', 'pictures'], 'readwrite');
-    const puts = pictures.map((picture) => change.objectStore('pictures').put(picture));
-    await Promise.all([change.objectStore('conversations').put(conversation), ...puts, change.done]);
+    const changes = [store(database, 'conversations', [conversation])];
+    if (pictures.length) changes.push(store(database, 'pictures', pictures));
+    await Promise.allSettled(changes);
+    await Promise.all(changes);
     return 'kept';
   });
+}
+
+function store(database, name, records) {
+  const change = database.transaction(name, 'readwrite');
+  return Promise.all([...records.map((record) => change.store.put(record)), change.done]);
 }
 
 /** All conversations, the latest first. */

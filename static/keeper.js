@@ -6,18 +6,18 @@ import { randomId } from './ids.js';
 import { pictureRecord, recordOf } from './records.js';
 
 /** A conversation that nothing is kept of yet. */
-export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null, full: false });
+export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null });
 
 /** One that was just read from the archive into `talk`. */
 export function fromArchive({ id, began }, { turns, pictures }) {
-  const conversation = { id, began, written: '', stamps: new Set(), busy: null, full: false };
+  const conversation = { id, began, written: '', stamps: new Set(), busy: null };
   const talk = { conversation, turns, pictures };
   conversation.stamps = new Set(picturesOf(talk).map(stampOf));
   conversation.written = JSON.stringify(recordOf(talk, 0));
   return conversation;
 }
 
-/** Resolves to 'same' | 'kept' | 'full' | 'off'. Where storage is full the words are kept, if they fit. */
+/** Resolves to 'same' | 'kept' | 'full' | 'off'. */
 export async function keepTalk(talk) {
   const { conversation } = talk;
   if (conversation.busy) {
@@ -39,10 +39,7 @@ async function putTalk(talk) {
   if (text === conversation.written) return 'same';
   conversation.written = text;
   const whole = { ...record, changed: Date.now() };
-  if (conversation.full) await put(whole, []); // words first: they may be all that fits
   const outcome = await put(whole, newPictures(talk));
-  if (outcome === 'full' && !conversation.full) await put(whole, []);
-  conversation.full = outcome === 'full';
   if (outcome === 'kept') return outcome;
   conversation.written = ''; // the next change tries again, with all pictures
   conversation.stamps = new Set();

@@ -6,11 +6,11 @@ import { randomId } from './ids.js';
 import { pictureRecord, recordOf } from './records.js';
 
 /** A conversation that nothing is kept of yet. */
-export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null });
+export const newConversation = () => ({ id: randomId(), began: Date.now(), written: '', stamps: new Set(), busy: null, gone: false });
 
 /** One that was just read from the archive into `talk`. */
 export function fromArchive({ id, began }, { turns, pictures }) {
-  const conversation = { id, began, written: '', stamps: new Set(), busy: null };
+  const conversation = { id, began, written: '', stamps: new Set(), busy: null, gone: false };
   const talk = { conversation, turns, pictures };
   conversation.stamps = new Set(picturesOf(talk).map(stampOf));
   conversation.written = JSON.stringify(recordOf(talk, 0));
@@ -20,6 +20,7 @@ export function fromArchive({ id, began }, { turns, pictures }) {
 /** Resolves to 'same' | 'kept' | 'full' | 'off'. */
 export async function keepTalk(talk) {
   const { conversation } = talk;
+  if (conversation.gone) return 'same';
   if (conversation.busy) {
     await conversation.busy; // what it could not keep is tried again
     return keepTalk(talk);

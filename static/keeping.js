@@ -71,7 +71,7 @@ export async function discard(id) {
   if (shelved) unshelve(shelved);
   else if (talk) clear();
   if (talk) release(talk);
-  await remove(id);
+  await forget(talk ? talk.conversation : { id });
 }
 
 /** Put everything into the archive as it is now. */
@@ -131,6 +131,12 @@ async function keepShown() {
 // The only question was withdrawn, its picture could not be used; or the reader does not want conversations kept.
 function forgetEmpty() {
   if (!state.conversation) return;
-  remove(state.conversation.id);
+  forget(state.conversation);
   set({ conversation: null, storage: 'fine' });
+}
+
+// A put that is still waiting must not bring it back.
+function forget(conversation) {
+  conversation.gone = true;
+  return remove(conversation.id);
 }

@@ -23,8 +23,9 @@ export function unshelve(talk) {
 /** Keep what has come. Talks whose answer has ended leave the shelf; resolves to them. */
 export async function keepShelf() {
   const ended = state.shelf.filter((talk) => !runningIn(talk));
-  ended.forEach(unshelve);
-  await Promise.all([...state.shelf, ...ended].map(keepTalk));
-  ended.forEach(release);
-  return ended;
+  await Promise.all(state.shelf.map(keepTalk));
+  const left = ended.filter((talk) => state.shelf.includes(talk)); // the reader may have come back meanwhile
+  left.forEach(unshelve);
+  left.forEach(release);
+  return left;
 }

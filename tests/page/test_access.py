@@ -58,6 +58,17 @@ def test_no_state_of_the_page_has_serious_faults(open_page, server, scheme, devi
     page.keyboard.press("Escape")
     page.click("#options-open")
     assert not findings(page)
+    page.keyboard.press("Escape")
+    page.evaluate(
+        """import('./static/state.js').then(({ set }) => set({
+            storage: 'full',
+            health: { status: 'loading', stage: 'downloading x', fraction: 0.4, bytes_done: 4e8, bytes_total: 1e9,
+                rate_bytes_s: 1e7, eta_s: 60 },
+        }))"""
+    )
+    expect(page.locator("#storage")).to_be_visible()
+    expect(page.locator("#banner-figures")).to_have_text("40% · 400 MB of 1.00 GB · 10 MB/s · about 60 s left")
+    assert not findings(page)
 
 
 def test_settings_go_with_the_question_and_are_kept(page):

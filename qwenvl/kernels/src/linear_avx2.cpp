@@ -24,6 +24,9 @@ struct Avx2 : Nibbles256 {
     static Weights weights(const uint8_t* p) {
         return split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     }
+    static Weights raw_low(const uint8_t* p) { return split(raw_low_bytes(p)); }
+    static Weights raw_high(const uint8_t* p) { return split(raw_high_bytes(p)); }
+    static Weights ones() { return split(_mm256_set1_epi8(1)); }
     static Weights low(const uint8_t* p, Code c) { return split(low_bytes(p, c)); }
     static Weights high(const uint8_t* p, Code c) { return split(high_bytes(p, c)); }
     static Input input(const int8_t* p) {

@@ -33,15 +33,33 @@ struct Avx512Vnni {
         return {step, _mm512_sub_epi8(_mm512_set1_epi8(-128), _mm512_mullo_epi16(zero, step))};
     }
     static __m512i low_bytes(const uint8_t* p, Code c) {
-        const __m512i q = _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
-        return _mm512_add_epi8(_mm512_mullo_epi16(q, c.step), c.base);
+        return _mm512_add_epi8(_mm512_mullo_epi16(raw_low(p), c.step), c.base);
     }
     static __m512i high_bytes(const uint8_t* p, Code c) {
-        const __m512i q = _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
-        return _mm512_add_epi8(_mm512_mullo_epi16(q, c.step), c.base);
+        return _mm512_add_epi8(_mm512_mullo_epi16(raw_high(p), c.step), c.base);
     }
     static Weights low(const uint8_t* p, Code c) { return low_bytes(p, c); }
     static Weights high(const uint8_t* p, Code c) { return high_bytes(p, c); }
+    struct Grid {
+        __m512i step, zero;
+    };
+    static Grid grid(const uint8_t* p) {
+        const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        const __m512i step = _mm512_add_epi32(_mm512_and_si512(code, _mm512_set1_epi32(15)), _mm512_set1_epi32(1));
+        return {step, _mm512_srli_epi32(code, 4)};
+    }
+    static Weights raw_low(const uint8_t* p) {
+        return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
+    }
+    static Weights raw_high(const uint8_t* p) {
+        return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
+    }
+    static Weights ones() { return _mm512_set1_epi8(1); }
+    static Sum zero() { return _mm512_setzero_si512(); }
+    static Sum scaled(Sum sum, Sum raw, Grid grid, Sum inputs) {
+        const __m512i centred = _mm512_sub_epi32(raw, _mm512_madd_epi16(grid.zero, inputs));
+        return _mm512_add_epi32(sum, _mm512_mullo_epi32(grid.step, centred));
+    }
     static void keep(uint8_t* p, __m512i bytes) { _mm512_storeu_si512(p, bytes); }
 };
 

@@ -16,6 +16,9 @@ struct AvxVnni : Nibbles256 {
     static Weights weights(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
     static Input input(const int8_t* p) { return _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(p)); }
     static Sum dot(Sum sum, Weights w, Input a) { return _mm256_dpbusd_avx_epi32(sum, w, a); }
+    static Weights raw_low(const uint8_t* p) { return raw_low_bytes(p); }
+    static Weights raw_high(const uint8_t* p) { return raw_high_bytes(p); }
+    static Weights ones() { return _mm256_set1_epi8(1); }
     static Weights low(const uint8_t* p, Code c) { return low_bytes(p, c); }
     static Weights high(const uint8_t* p, Code c) { return high_bytes(p, c); }
     static void store(int32_t* p, Sum sum) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), sum); }

@@ -13,6 +13,8 @@ namespace {
 // Rows that share one unpacking in registers. More than these are multiplied by the int8 tiles, ROWS_TOGETHER at most
 // for each unpacking of a slab, so that their sums stay in the L1 cache too.
 constexpr int NIBBLE_ROWS = 8;
+// So few are multiplied with the nibbles as they are, and every group's sums are put in place afterwards.
+constexpr int RAW_ROWS = 2;
 constexpr int64_t SLAB_GROUPS = 8, ROWS_TOGETHER = 96;
 // How far ahead weights are fetched into the L2 cache.
 constexpr int64_t FETCH_GROUPS = 8;
@@ -62,6 +64,58 @@ inline void nibble_tile(const uint8_t* group, int64_t n, int64_t groups, const i
         for (int c = 0; c < C; ++c) V::store(dots + r * qk::PANEL + n + c * V::WIDTH, sums[r][c]);
 }
 
+// The same for rows so few that unpacking would be most of the work: what a group adds is s * (q . a - z * sum of a).
+// The sums are of weights, not of weight + 128.
+template <class V, int R, int C, int LINES>
+inline void raw_nibble_tile(const uint8_t* group, int64_t n, int64_t groups, const int8_t* rows, int64_t stride,
+                            const uint8_t* ahead, int32_t* dots) {
+    typename V::Sum sums[R][C];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) sums[r][c] = V::load(dots + r * qk::PANEL + n + c * V::WIDTH);
+    for (int64_t g = 0; g < groups; ++g) {
+        typename V::Sum raw[R][C], inputs[R];
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            inputs[r] = V::zero();
+#pragma GCC unroll 8
+            for (int c = 0; c < C; ++c) raw[r][c] = V::zero();
+        }
+#pragma GCC unroll 8
+        for (int step = 0; step < 8; ++step) {
+            const int j = step / 2, half = step % 2;
+#pragma GCC unroll 8
+            for (int line = step * LINES / 8; line < (step + 1) * LINES / 8; ++line)
+                __builtin_prefetch(ahead + line * 64, 0, 2);
+            typename V::Input a[R];
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) {
+                a[r] = V::input(rows + r * stride + j * 4 + half * 16);
+                inputs[r] = V::dot(inputs[r], V::ones(), a[r]);
+            }
+#pragma GCC unroll 8
+            for (int c = 0; c < C; ++c) {
+                const uint8_t* line = group + line_of(n + c * V::WIDTH, j);
+                const typename V::Weights w = half ? V::raw_high(line) : V::raw_low(line);
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) raw[r][c] = V::dot(raw[r][c], w, a[r]);
+            }
+        }
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) {
+            const typename V::Grid grid = V::grid(group + n + c * V::WIDTH);
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) sums[r][c] = V::scaled(sums[r][c], raw[r][c], grid, inputs[r]);
+        }
+        group += qk::GROUP_BYTES, ahead += qk::GROUP_BYTES, rows += qk::GROUP;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) V::store(dots + r * qk::PANEL + n + c * V::WIDTH, sums[r][c]);
+}
+
 // R rows times a whole panel. As many registers of outputs at a time as have room for their sums; where that is not
 // the panel, slabs of it take turns, so that each line comes from memory once.
 template <class V, int R>
@@ -72,9 +126,11 @@ inline void nibbles_of_rows(const uint8_t* panel, int64_t groups, const int8_t* 
     for (int64_t g = 0; g < groups; g += slab) {
         const int64_t some = g + slab < groups ? slab : groups - g;
         const uint8_t* here = panel + g * qk::GROUP_BYTES;
-        for (int part = 0; part < PARTS; ++part)
-            nibble_tile<V, R, C, LINES>(here, part * C * V::WIDTH, some, rows + g * qk::GROUP, stride,
-                                        here + FETCH_GROUPS * qk::GROUP_BYTES + part * LINES * 64, dots);
+        for (int part = 0; part < PARTS; ++part) {
+            constexpr auto tile = R <= RAW_ROWS ? raw_nibble_tile<V, R, C, LINES> : nibble_tile<V, R, C, LINES>;
+            tile(here, part * C * V::WIDTH, some, rows + g * qk::GROUP, stride,
+                 here + FETCH_GROUPS * qk::GROUP_BYTES + part * LINES * 64, dots);
+        }
     }
 }
 
@@ -136,7 +192,8 @@ void nibbles_times_panel(const qk::Linear& task, const qk::Scratch& scratch, int
     alignas(64) int32_t dots[ROWS_TOGETHER * qk::PANEL];
     for (int64_t m = 0; m < count; m += ROWS_TOGETHER) {
         const int64_t part = count - m < ROWS_TOGETHER ? count - m : ROWS_TOGETHER;
-        for (int64_t i = 0; i < part * qk::PANEL; ++i) dots[i] = 0;
+        for (int64_t i = 0; i < part * qk::PANEL; ++i)
+            dots[i] = part <= RAW_ROWS ? scratch.sums[first + m + i / qk::PANEL] * 128 : 0;
         const int8_t* rows = scratch.rows + (first + m) * stride;
         const auto multiply = part <= NIBBLE_ROWS ? few_nibble_rows<V> : many_nibble_rows<V>;
         multiply(part, start, groups, rows, stride, dots);

@@ -20,6 +20,7 @@ def open_from_history(page, title: str):
     page.click("#history-open")
     page.locator(".history-show", has_text=title).click()
     expect(page.locator("#history")).to_be_hidden()
+    expect(page.locator(".question-text").first).to_contain_text(title)
 
 
 def test_an_answer_goes_on_in_a_conversation_that_was_left_and_can_be_watched_again(page):

@@ -22,7 +22,7 @@ LEAST_ROOM_BYTES = 128 * MIB
 WORK_PART = 0.6  # of the room beside weights and interpreter, at most
 DEMO = Path(__file__).resolve().parent / "demo"
 FILES_2B = 4300 * MIB  # of Qwen3-VL-2B-Instruct, in bfloat16
-KV_NUMBERS_2B = 2 * 28 * 8 * 128  # keys and values of a token: layers, heads, head width
+KV_HEADS_2B, KV_WIDTH_2B = 2 * 28 * 8, 128  # keys and values of a token: layers, heads; head width
 BYTES_KEPT = {"int8": 0.55, "int4": 0.4, "bfloat16": 1.0, "none": 2.0}  # for each byte of a bfloat16 file
 SPARE_TOKENS = 64  # the store of keys and values keeps a page to spare
 
@@ -83,11 +83,13 @@ def kv_token_bytes(settings: Settings) -> int:
     try:
         config = json.loads(_text(_folder(settings) / "config.json"))
         text = config.get("text_config", config)
-        numbers = 2 * text["num_hidden_layers"] * text["num_key_value_heads"] * text["head_dim"]
+        heads, width = 2 * text["num_hidden_layers"] * text["num_key_value_heads"], text["head_dim"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        numbers = KV_NUMBERS_2B
-    four = settings.kv_dtype == "float32" or (settings.kv_dtype == "auto" and settings.quantization == "none")
-    return numbers * (4 if four else 2)
+        heads, width = KV_HEADS_2B, KV_WIDTH_2B
+    kind = settings.kv_dtype
+    if kind == "auto":
+        kind = "float32" if settings.quantization == "none" else "bfloat16"
+    return heads * {"float32": 4 * width, "bfloat16": 2 * width, "int8": width + 4}[kind]
 
 
 def weights_bytes(settings: Settings) -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from qwenvl.cache import ByteLRU
+from qwenvl.engine import many_rows
 from qwenvl.engine.attention import kernel_names
 from qwenvl.engine.detokenizer import Detokenizer
 from qwenvl.engine.fidelity import summary
@@ -54,7 +55,7 @@ class Engine:
             "quantization": model.quantization,
             "threads": torch.get_num_threads(),
             "demo": model.demo,
-            "kernels": {"int8": kernel_name(), **kernel_names()},
+            "kernels": {"int8": kernel_name(), **many_rows.kernel_names(model.vision), **kernel_names()},
             "fidelity": summary(model.fidelity),
         }
         self._newcomers = Newcomers(reading_bytes, slots)

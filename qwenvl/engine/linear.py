@@ -81,8 +81,13 @@ class Int8Linear:
     @classmethod
     def restored(cls, tensors: dict[str, Tensor], bias: Tensor | None = None) -> "Int8Linear":
         """From what `stored` gave, perhaps mapped from a file: panels are then used where they lie."""
+        return cls.holding((Panels if "panels" in tensors else Rows.of)(**tensors), bias)
+
+    @classmethod
+    def holding(cls, matrix: "Panels | Rows", bias: Tensor | None) -> "Int8Linear":
+        """Of a matrix in a form of its own."""
         linear = cls.__new__(cls)
-        linear._hold((Panels if "panels" in tensors else Rows.of)(**tensors), bias)
+        linear._hold(matrix, bias)
         return linear
 
     def _hold(self, matrix: "Panels | Rows", bias: Tensor | None) -> None:

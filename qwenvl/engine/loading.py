@@ -9,6 +9,7 @@ import torch
 
 from qwenvl import kernels
 from qwenvl.config import Settings
+from qwenvl.engine import many_rows
 from qwenvl.engine.attention import kernel_names
 from qwenvl.engine.builder import Builder
 from qwenvl.engine.calibration import QUESTION, calibration_picture
@@ -43,6 +44,8 @@ def load_engine(settings: Settings, report: Report) -> Engine:
         source, settings.quantization, settings.quantization_skip, report,
         kept=kept, fidelity_limit=settings.fidelity_percent / 100,
     )  # fmt: skip
+    if model.quantization in ("int8", "int4") and many_rows.onednn_is_faster(kept):
+        model = dataclasses.replace(model, vision=many_rows.moved(model.vision))
     return Engine(
         model,
         feature_cache_bytes=settings.feature_cache_bytes,

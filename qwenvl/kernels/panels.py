@@ -41,6 +41,12 @@ def pack_nibbles(weight: Tensor) -> Tensor:
     return panels
 
 
+def unpack(panels: Tensor, N: int) -> Tensor:
+    """The int8 [N, 4 K4] that panels of bytes stand for, with zeros behind the K inputs."""
+    weight = panels.permute(0, 2, 1, 3).reshape(len(panels) * PANEL, -1)[:N]
+    return (weight ^ 128).view(torch.int8)
+
+
 def unpack_nibbles(panels: Tensor, N: int, K: int) -> Tensor:
     """The int8 [N, K] that panels of nibbles stand for. For looking at them: products never need it."""
     P, G = panels.shape[:2]

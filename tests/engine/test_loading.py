@@ -39,6 +39,19 @@ def test_reduced_precision_stays_close_to_float(folder, float_engine, quantizati
     assert (reduced - exact).norm() / exact.norm() < tolerance
 
 
+@pytest.mark.parametrize("wanted,kept", [("auto", "bfloat16"), ("float32", "float32"), ("int8", "int8")])
+def test_keys_and_values_are_kept_as_the_settings_say(folder, wanted, kept):
+    engine = load_engine(Settings(model=str(folder), threads=1, kv_dtype=wanted), silent)
+    assert engine.store.keys.dtype == engine.store.values.dtype == getattr(torch, kept)
+    assert ask(engine, noise(300, 200))
+
+
+def test_keys_and_values_in_int8_stay_close_to_float(float_model, float_engine):
+    """Relative error of all logits after 4 layers of random weights, all else in float."""
+    reduced, exact = first_logits(Engine(float_model, kv_dtype=torch.int8)), first_logits(float_engine)
+    assert 0 < (reduced - exact).norm() / exact.norm() < 0.02
+
+
 def test_the_skip_list_keeps_layers_in_float(folder):
     model = load_model(Source(folder, "x"), "int8", "visual.merger, lm_head", silent)
     assert isinstance(model.vision.merger.fc1, FloatLinear) and isinstance(model.text.head, FloatLinear)

@@ -16,7 +16,7 @@ def make_store(tokens: int = 10 * PAGE_TOKENS, dtype: torch.dtype = torch.float3
 
 def write(kv, tokens: int, mark: float) -> None:
     """So many rows of one value."""
-    rows = torch.full((tokens, HEADS, WIDTH), mark)
+    rows = torch.full((tokens, HEADS, WIDTH), mark).to(kv.store.keys.dtype)
     for layer in range(LAYERS):
         kv.store.keys[layer][:, kv.slots(tokens)] = (rows + layer).transpose(0, 1)
         kv.store.values[layer][:, kv.slots(tokens)] = -(rows + layer).transpose(0, 1)

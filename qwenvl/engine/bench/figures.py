@@ -16,7 +16,7 @@ class Figures:
 
     `limits` holds, under the names used here, what the machine's read bandwidth and products allow. `ratios` are ours
     divided by the baseline's: below 1 is better for seconds and GB, above 1 for tokens a second. `int4` has our
-    own figures with weights in 4 bits, and in `decode_ratio_by_users` their speed of writing divided by these here.
+    own figures with weights in 4 bits, and in `decode_ratio_by_users` their speed of writing divided by int8's.
     """
 
     model: str = ""
@@ -55,9 +55,9 @@ class Figures:
             self.ratios[name] = {key: round(getattr(self, key) / value, 4) for key, value in shared.items() if value}
 
     def beside(self, int4: dict) -> None:
-        """Keep what was measured with weights in 4 bits, and its speed of writing divided by ours."""
-        rates = int4.get("decode_tokens_per_s_by_users", {})
-        ratios = {users: round(rate / self.decode_tokens_per_s_by_users[users], 4) for users, rate in rates.items()}
+        """Keep what was measured with weights in 4 bits, and its speed of writing divided by int8's in turn with it."""
+        rates, others = (int4.get(f"{kind}decode_tokens_per_s_by_users", {}) for kind in ("", "int8_"))
+        ratios = {users: round(rate / others[users], 4) for users, rate in rates.items()}
         self.int4 = int4 | ({"decode_ratio_by_users": ratios} if ratios else {})
 
     def json(self) -> str:

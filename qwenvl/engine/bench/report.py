@@ -88,9 +88,9 @@ def _four_bits(f: Figures) -> str:
     """Writing with weights in 4 bits beside this run's int8."""
     if "error" in f.int4:
         return f"  int4: {f.int4['error']}"
-    rows = [["int4, users together", "int8", "int4", "int4 / int8"]]
+    rows = [["in turns, users together", "int8", "int4", "int4 / int8"]]
     for users, rate in f.int4["decode_tokens_per_s_by_users"].items():
-        ours = f.decode_tokens_per_s_by_users[users]
+        ours = f.int4["int8_decode_tokens_per_s_by_users"][users]
         ratio = f"x{f.int4['decode_ratio_by_users'][users]:.2f}"
         rows.append([users, _value(ours, "tokens/s"), _value(rate, "tokens/s"), ratio])
     rows.append(["read the prompt", _value(f.prefill_s, "s"), _value(f.int4["prefill_s"], "s"),

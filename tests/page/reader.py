@@ -124,14 +124,16 @@ def hand_over(page, event: str, data: bytes, name="circle.png"):
 
 
 def record_sent(page) -> None:
-    """From now on `window.sent` has what the page sends on its socket."""
+    """From now on `window.sent` has what the page sends to the server by socket or by XMLHttpRequest."""
     page.evaluate(
         """() => {
-            const { send } = WebSocket.prototype;
             window.sent = [];
-            WebSocket.prototype.send = function (data) {
-                window.sent.push(String(data));
-                return send.call(this, data);
-            };
+            for (const kind of [WebSocket, XMLHttpRequest]) { // a new connection begins by HTTP
+                const { send } = kind.prototype;
+                kind.prototype.send = function (data) {
+                    window.sent.push(String(data));
+                    return send.call(this, data);
+                };
+            }
         }"""
     )

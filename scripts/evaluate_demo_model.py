@@ -6,9 +6,12 @@ to the letter. Layers are guarded as they are when it is served.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package lies beside this folder
 
 from demo_model.accuracy import answers, held_out, scores
 from qwenvl.config import Settings

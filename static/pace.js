@@ -5,8 +5,8 @@ import { fittedSize } from './shrink.js';
 import { set, state } from './state.js';
 
 const NAME = 'qwenvl.pace';
-const PATCH = 32; // pixels of a side that become one token
-const LEAST_TOKENS = 64; // smaller pictures are enlarged
+// Of Qwen3-VL, until the server says how large pictures are to its model: what is smaller or larger is resized.
+const LIMITS = { token_side: 32, min_pixels: 65_536, max_pixels: 16_777_216 };
 const NEWEST = 0.4; // weight of the newest answer
 
 /**
@@ -15,11 +15,21 @@ const NEWEST = 0.4; // weight of the newest answer
  */
 export function costOf({ width, height, seen, seenAs }, detail) {
   if (!width || !height) return null;
-  const size = fittedSize(width, height, detail);
-  const before = seen && seenAs && fittedSize(width, height, seenAs);
+  const size = readSize(width, height, detail);
+  const before = seen && seenAs && readSize(width, height, seenAs);
   if (before?.width === size.width) return { ...size, tokens: seen.tokens, read: true };
-  const tokens = Math.round(size.width / PATCH) * Math.round(size.height / PATCH);
-  return { ...size, tokens: Math.max(LEAST_TOKENS, tokens), read: false };
+  const { token_side: side, min_pixels: least } = limits();
+  const tokens = Math.round(size.width / side) * Math.round(size.height / side);
+  return { ...size, tokens: Math.max(Math.floor(least / side ** 2), tokens), read: false };
+}
+
+const limits = () => ({ ...LIMITS, ...state.health.picture });
+
+function readSize(width, height, detail) {
+  const size = fittedSize(width, height, detail);
+  const scale = Math.sqrt(limits().max_pixels / (size.width * size.height));
+  if (scale >= 1) return size;
+  return { width: Math.round(size.width * scale), height: Math.round(size.height * scale) };
 }
 
 /** Seconds to read these pictures, without those that were read before at this size; null while nothing is known. */

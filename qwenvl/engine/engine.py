@@ -57,6 +57,7 @@ class Engine:
             "demo": model.demo,
             "kernels": {"int8": kernel_name(), **many_rows.kernel_names(model.vision), **kernel_names()},
             "fidelity": summary(model.fidelity),
+            "picture": model.picture_limits,
         }
         self._newcomers = Newcomers(reading_bytes, slots)
         self._running: list[Sequence] = []

@@ -7,7 +7,6 @@ in bfloat16. Products that may be kept in 4 bits are tried so first, and go on a
 Knows products and what stands before them, nothing of towers and decoders.
 """
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qwenvl.engine.linear import QUANTIZE_SLICE_ROWS, FloatLinear, Int8Linear, Linear, finish, quantize_rows
+from qwenvl.engine.linear import QUANTIZE_SLICE_ROWS, FloatLinear, Int8Linear, Linear, finish, quantize_rows, replaced
 
 # how much of the large channels' range goes over to the weights, as an exponent
 SMOOTHING = 0.5
@@ -185,14 +184,7 @@ def _divided(values: Tensor | None, rows: slice, factors: Tensor) -> Tensor | No
 
 def settled(part: Any) -> Any:
     """A tower or decoder with every probe in it replaced by the product it found."""
-    if isinstance(part, Probe):
-        return part.final
-    if isinstance(part, tuple):
-        return tuple(settled(item) for item in part)
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        fields = {field.name: settled(getattr(part, field.name)) for field in dataclasses.fields(part)}
-        return dataclasses.replace(part, **fields)
-    return part
+    return replaced(part, Probe, lambda probe: probe.final)
 
 
 def summary(fidelity: tuple[LayerFidelity, ...]) -> dict:

@@ -15,9 +15,11 @@ In 4 bits, which only our own kernel does, round(w[n, k] / sw[n]) is rounded onc
 that every 32 inputs of a channel have for themselves; the sums above stay integers.
 """
 
+import dataclasses
 import warnings
+from collections.abc import Callable
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -190,6 +192,18 @@ def silu_mul(gate_up: Tensor) -> Tensor:
         return decoder.silu_mul(gate_up)
     gate, up = gate_up.chunk(2, -1)
     return F.silu(gate) * up
+
+
+def replaced(part: Any, kind: type, make: Callable[[Any], Linear]) -> Any:
+    """A tower or decoder in which `make` has stood something else in the place of every product of a `kind`."""
+    if isinstance(part, kind):
+        return make(part)
+    if isinstance(part, tuple):
+        return tuple(replaced(item, kind, make) for item in part)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = {field.name: replaced(getattr(part, field.name), kind, make) for field in dataclasses.fields(part)}
+        return dataclasses.replace(part, **fields)
+    return part
 
 
 def stored_form(quantization: str = "int8") -> str:

@@ -5,7 +5,6 @@ this machine and kept beside the quantised weights. Everywhere else ours are fas
 measured. Knows products and seconds, nothing of towers.
 """
 
-import dataclasses
 import json
 import logging
 import platform
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qwenvl import kernels
-from qwenvl.engine.linear import Int8Linear, Panels, finish
+from qwenvl.engine.linear import Int8Linear, Panels, finish, replaced
 from qwenvl.kernels import panels as own
 
 log = logging.getLogger(__name__)
@@ -26,6 +25,7 @@ log = logging.getLogger(__name__)
 FILE = "many-rows.json"
 ROWS, OUTPUTS, INPUTS = 768, 4096, 1024  # a quarter of the rows of a picture, through the widest matrix of the tower
 ROUNDS = 5
+ZERO = 128  # what a row's nought is to oneDNN
 WORTH = 0.9  # of our own time: what a second form of the weights has to save
 
 
@@ -53,9 +53,10 @@ class OneDNN:
 
     def __call__(self, x: Tensor, bias: Tensor | None, gelu: bool, residual: Tensor | None) -> Tensor:
         scale = x.abs().amax(1, keepdim=True).div_(self.limit).clamp_(min=1e-30)
-        rows = F.pad((x / scale).round_().to(torch.int8), (0, self.inputs - x.shape[1]))
+        # unsigned around 128: for signed rows oneDNN falls back to plain loops, a thousand times slower
+        rows = F.pad((x / scale).round_().add_(ZERO), (0, self.inputs - x.shape[1]), value=ZERO).to(torch.uint8)
         y = torch.ops.onednn.qlinear_pointwise(
-            rows, 1.0, 0, self.packed, self.scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            rows, 1.0, ZERO, self.packed, self.scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
         ).mul_(scale)
         return finish(y if bias is None else y.add_(bias), gelu, residual)
 
@@ -110,14 +111,7 @@ def measured() -> dict[str, float]:
 
 def moved(part: Any) -> Any:
     """A tower with every product of our own kernels moved to oneDNN."""
-    if isinstance(part, Int8Linear):
-        return _moved(part) if isinstance(part.matrix, Panels) else part
-    if isinstance(part, tuple):
-        return tuple(moved(item) for item in part)
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        fields = {field.name: moved(getattr(part, field.name)) for field in dataclasses.fields(part)}
-        return dataclasses.replace(part, **fields)
-    return part
+    return replaced(part, Int8Linear, lambda linear: _moved(linear) if isinstance(linear.matrix, Panels) else linear)
 
 
 def kernel_names(tower: Any) -> dict[str, str]:

@@ -36,6 +36,16 @@ class Model:
         """Pixels on a side of the square that becomes one token."""
         return self.processor.patch_size * self.processor.merge_size
 
+    @property
+    def picture_limits(self) -> dict[str, int]:
+        """Pixels on a token's side, and the least and most pixels that a picture is read with."""
+        size = self.processor.size
+        return {
+            "token_side": self.token_side,
+            "min_pixels": size["shortest_edge"],
+            "max_pixels": size["longest_edge"],
+        }
+
     def grid(self, picture: Picture) -> tuple[int, int]:
         """Merged tokens (h, w) that a picture becomes."""
         size, side = self.processor.size, self.token_side

@@ -66,6 +66,7 @@ def test_a_refresh_elsewhere_does_not_lose_the_left_answer(page):
     expect_phase(page, "writing")
     page.click("#new")
     ask(page, "second")
+    expect(page.locator(".turn")).to_contain_text("second")
     page.reload()
     expect_phase(page, "done")
     assert text_of(page) == "second"

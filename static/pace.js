@@ -25,11 +25,14 @@ export function costOf({ width, height, seen, seenAs }, detail) {
 
 const limits = () => ({ ...LIMITS, ...state.health.picture });
 
+// What is too large for the model is cut down to whole tokens, as its processor does it.
 function readSize(width, height, detail) {
   const size = fittedSize(width, height, detail);
-  const scale = Math.sqrt(limits().max_pixels / (size.width * size.height));
+  const { token_side: side, max_pixels: most } = limits();
+  const scale = Math.sqrt(most / (size.width * size.height));
   if (scale >= 1) return size;
-  return { width: Math.round(size.width * scale), height: Math.round(size.height * scale) };
+  const whole = (pixels) => Math.max(1, Math.floor((pixels * scale) / side)) * side;
+  return { width: whole(size.width), height: whole(size.height) };
 }
 
 /** Seconds to read these pictures, without those that were read before at this size; null while nothing is known. */

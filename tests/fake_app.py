@@ -45,6 +45,17 @@ def create_wordy_app(quiet_s: float = 1.0, most_behind: int = 100):
     return app
 
 
+def create_long_reading_app(slice_s: float = 3.0, ping_s: float = 0.5):
+    """A slice takes many times as long as the server waits for a sign of life of a page."""
+    service = Service(Settings(), lambda report: FakeEngine(slots=2, slice_s=slice_s, slices_per_stage=1))
+    service.start()
+    app = web.create_app(service, resume_grace_s=1.0)
+    engineio = app.extensions["socketio"].server.eio
+    engineio.ping_interval = engineio.ping_timeout = ping_s
+    close_on_sigterm(app)
+    return app
+
+
 def create_fast_app(resume_grace_s: float = 60.0, grace_s: float = 8.0, slots: int = 1, **settings):
     """For tests: 10 ms a slice."""
     settings = Settings(max_images=2, **settings)

@@ -16,12 +16,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qwenvl.engine.linear import QUANTIZE_SLICE_ROWS, FloatLinear, Int8Linear, Linear, finish, quantize_rows, replaced
+from qwenvl.memory import give_back
 
 # how much of the large channels' range goes over to the weights, as an exponent
 SMOOTHING = 0.5
 # times int8's limit is what 4 bits may be off: 15 steps over 32 bell-shaped weights make 7 to 8 % by themselves, so
 # with the usual 5 % a product is sensitive from 12.5 % on, half as much again as a harmless one
 FOUR_BITS_MAY = 2.5
+# a weight, of whose copies nothing should be left before the next one comes
+LARGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,9 @@ class Probe:
             treatment, error = self._mend(x, exact, weight, error)
         tried = None if int4_error is None else round(int4_error, 5)
         self.fidelity = LayerFidelity(self.name, round(int8_error, 5), treatment, round(error, 5), tried)
+        if weight.nbytes >= LARGE_BYTES:
+            del weight, quantized
+            give_back()
         return finish(exact, gelu, residual)
 
     def _try_four_bits(self, x: Tensor, exact: Tensor, quantized: tuple[Tensor, Tensor]) -> float:

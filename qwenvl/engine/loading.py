@@ -24,7 +24,7 @@ from qwenvl.engine.prompt import PromptBuilder
 from qwenvl.engine.quantized import open_saved, open_writer, version_of
 from qwenvl.engine.threads import default_threads
 from qwenvl.errors import ModelError
-from qwenvl.memory import reading_bytes
+from qwenvl.memory import give_back, reading_bytes
 from qwenvl.messages import Failed, Options, Progress, Question
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ def load_model(source: Source, quantization: str, skip: str, report: Report, *,
         model = _quantized_model(checkpoint, source, quantization, skip, report, kept, fidelity_limit)
     else:
         model = _model(source, Builder(checkpoint, quantization, skip, report))
+    give_back()
     log.info(
         "loaded %s as %s in %.1f s with %d threads; kernels: int8 %s, attention %s",
         source.name, quantization, time.monotonic() - started, torch.get_num_threads(),

@@ -67,7 +67,7 @@ def test_the_wait_that_is_shown_comes_from_answers_of_this_server(open_page):
         page = open_page(url)
         choose(page, noise(1))
         # the demo model reads no more than 40,960 pixels of a picture
-        expect(page.locator("#tray-facts")).to_have_text("1024 × 768, read as 234 × 175 · about 35 tokens")
+        expect(page.locator("#tray-facts")).to_have_text("1024 × 768, read as 224 × 160 · about 35 tokens")
         ask(page, "What is it?")
         expect_phase(page, "done")
         state = "import('./static/state.js').then(({ state }) => JSON.stringify([state.turns[0].result, state.pace]))"

@@ -5,13 +5,12 @@ Whole, it is 4.3 GB and takes a minute to make. A run needs that for a cold load
 in float; all others start from what an earlier run kept.
 """
 
-import ctypes
 import dataclasses
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from qwenvl.engine.checkpoint import Checkpoint
 from qwenvl.engine.hub import Report
 from qwenvl.engine.loading import kept_folder
 from qwenvl.engine.random_model import random_model
+from qwenvl.memory import give_back
 
 KEPT = ("int8", "int4")
 IN_FLOAT = ("embed_tokens.weight", "pos_embed.weight", "patch_embed.proj.weight", "patch_embed.proj.bias")
@@ -60,14 +60,8 @@ def prepared(settings: Settings, whole: bool, report: Report,
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=home()) as temporary:
         folder = random_model(Path(temporary) / "model", report)
-        _give_memory_back()
+        give_back()  # else what the tensors just written leave behind counts as the engine's
         yield dataclasses.replace(settings, model=str(folder), cache_dir=str(Path(temporary) / "kept")), None
-
-
-def _give_memory_back() -> None:
-    """What the C library holds of the tensors just written would count as the engine's."""
-    with suppress(OSError, AttributeError):  # another C library has no such function
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def keep(settings: Settings, figures: Figures) -> None:

@@ -3,12 +3,6 @@
 
 #include "cpu.h"
 
-namespace {
-
-constexpr int64_t WORTH_THREADS = 16;  // rows; fewer are done before a second thread has woken up
-
-}  // namespace
-
 #define QK_PUBLIC __attribute__((visibility("default")))
 
 // set -> the function compiled for it; AVX-VNNI machines have AVX2's floats
@@ -36,7 +30,7 @@ extern "C" {
 QK_PUBLIC void qk_rms_norm(int32_t set, const qk::RmsNorm* task) { QK_DISPATCH(rms_norm, *task); }
 QK_PUBLIC void qk_silu_mul(int32_t set, const qk::SiluMul* task) { QK_DISPATCH(silu_mul, *task); }
 QK_PUBLIC void qk_place(int32_t set, const qk::Place* task) {
-    const bool few = task->M < WORTH_THREADS;
+    const bool few = task->M < qk::WORTH_THREADS;
 #pragma omp parallel num_threads(few ? 1 : task->threads)
     qk::place_share(set, *task);
 }

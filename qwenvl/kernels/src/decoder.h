@@ -8,6 +8,7 @@
 namespace qk {
 
 constexpr int64_t MOST_PLACED = 512;  // D
+constexpr int64_t WORTH_THREADS = 16;  // rows; fewer are done before a second thread has woken up
 
 // out[m] = x[m] / rms(x[m]) * weight
 struct RmsNorm {

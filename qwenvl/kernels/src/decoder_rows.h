@@ -5,8 +5,6 @@
 
 namespace {
 
-constexpr int64_t WORTH_THREADS = 16;  // rows; fewer are done before a second thread has woken up
-
 // The two halves of a head are one complex number each.
 inline void rotate_head(float* x, const float* cos, const float* sin, int64_t D) {
     for (int64_t d = 0; d < D / 2; ++d) {
@@ -70,14 +68,14 @@ inline void place_rows(const qk::Place& task) {
 }
 
 inline void rms_norm_rows(const qk::RmsNorm& task) {
-#pragma omp parallel for num_threads(task.threads) if (task.M >= WORTH_THREADS)
+#pragma omp parallel for num_threads(task.threads) if (task.M >= qk::WORTH_THREADS)
     for (int64_t m = 0; m < task.M; ++m)
         norm_row(task.x + m * task.K, task.weight, task.out + m * task.K, task.K, task.eps);
 }
 
 inline void silu_mul_rows(const qk::SiluMul& task) {
     const int64_t I = task.I;
-#pragma omp parallel for num_threads(task.threads) if (task.M >= WORTH_THREADS)
+#pragma omp parallel for num_threads(task.threads) if (task.M >= qk::WORTH_THREADS)
     for (int64_t m = 0; m < task.M; ++m)
         silu_mul_row(task.gate_up + m * 2 * I, task.gate_up + (m * 2 + 1) * I, task.out + m * I, I);
 }

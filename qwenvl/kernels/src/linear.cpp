@@ -16,7 +16,7 @@ int64_t rows_at_once(int32_t set, int64_t M, int32_t threads) {
 
 int64_t qk::scratch_bytes(int32_t set, int64_t M, int64_t K, int32_t threads) {
     const int64_t rows = rows_at_once(set, M, threads);
-    return aligned(rows * row_stride(K)) + 2 * aligned(rows * 4) + threads * aligned(K * 4);
+    return aligned(rows * row_stride(K)) + 2 * aligned(rows * 4) + threads * room_of(K) * 4;
 }
 
 qk::Scratch qk::scratch_in(char* bytes, int32_t set, int64_t M, int64_t K, int32_t threads) {

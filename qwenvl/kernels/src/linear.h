@@ -54,8 +54,11 @@ struct Scratch {
     int8_t* rows;    // [CHUNK_ROWS, row_stride(K)]; in plain C++ one for each thread
     float* scales;   // [CHUNK_ROWS]
     int32_t* sums;   // [CHUNK_ROWS]
-    float* before;   // [threads, K]: a row before it is quantised
+    float* before;   // [threads, room_of(K)]: a row before it is quantised
 };
+
+// Floats between the threads' rooms: whole cache lines.
+inline int64_t room_of(int64_t K) { return (K + 15) / 16 * 16; }
 
 // Bytes of scratch for M rows of K inputs, and scratch in so many bytes, aligned to 64.
 int64_t scratch_bytes(int32_t set, int64_t M, int64_t K, int32_t threads);

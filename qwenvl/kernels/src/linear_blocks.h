@@ -118,7 +118,7 @@ void linear(const qk::Linear& task, const qk::Scratch& scratch) {
     const int64_t stride = qk::row_stride(task.K), panels = (task.N + qk::PANEL - 1) / qk::PANEL;
     int64_t block = BLOCK_BYTES / stride / V::ROWS * V::ROWS;
     if (block < V::ROWS) block = V::ROWS;
-    float* room = scratch.before + omp_get_thread_num() * ((task.K + 15) / 16 * 16);
+    float* room = scratch.before + omp_get_thread_num() * qk::room_of(task.K);
     for (int64_t chunk = 0; chunk < task.M; chunk += qk::CHUNK_ROWS) {
         const int64_t left = task.M - chunk, rows = left < qk::CHUNK_ROWS ? left : qk::CHUNK_ROWS;
         const int64_t blocks = (rows + block - 1) / block;

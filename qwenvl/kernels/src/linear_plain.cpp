@@ -43,7 +43,7 @@ void qk::linear_plain(const Linear& task, const Scratch& scratch) {
         // every row is done from beginning to end by one thread, which needs room for one
         const int thread = omp_get_thread_num();
         int8_t* row = scratch.rows + thread * row_stride(task.K);
-        float* room = scratch.before + thread * ((task.K + 15) / 16 * 16);
+        float* room = scratch.before + thread * qk::room_of(task.K);
         float scale;
         int32_t sum, dots[PANEL];
         quantise_row(row_before(task, m, room), task.K, row, &scale, &sum);

@@ -45,7 +45,7 @@ def create_wordy_app(quiet_s: float = 1.0, most_behind: int = 100):
     return app
 
 
-def create_long_reading_app(slice_s: float = 3.0, ping_s: float = 0.5):
+def create_long_reading_app(slice_s: float = 3.0, ping_s: float = 1.0):
     """A slice takes many times as long as the server waits for a sign of life of a page."""
     service = Service(Settings(), lambda report: FakeEngine(slots=2, slice_s=slice_s, slices_per_stage=1))
     service.start()

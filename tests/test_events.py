@@ -310,23 +310,3 @@ def test_a_message_larger_than_any_picture_does_not_fill_the_memory(server):
             sent += 1
     assert 20 < sent < 50  # megabytes; the limit is 23, the rest was under way
     connection.close()
-
-
-def test_no_socket_drops_while_a_picture_takes_long_to_read():
-    """Two tabs, one of which waits for slices six times as long as a page may be silent; /health all the while.
-
-    How soon /health answers under load is measured by scripts/soak.py.
-    """
-    server = Server("create_long_reading_app()")
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        first, second = Page(server), Page(server)
-        for page in (first, second):
-            stack.callback(page.socket.disconnect)
-        asked = first.ask("a large one", image=png())
-        started = time.monotonic()
-        while not first.of(asked, "answer_token"):
-            assert requests.get(f"{server.url}/health", timeout=2).status_code == 200
-            time.sleep(0.1)
-        assert time.monotonic() - started > 5  # ten times what a silent page is given
-        assert first.socket.connected and second.socket.connected

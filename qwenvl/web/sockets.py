@@ -23,6 +23,7 @@ LEAVING = (CloseReason.NORMAL_CLOSURE, CloseReason.GOING_AWAY)
 # A page that is loaded anew goes like one whose tab is closed, but is back on a new connection by then; and the engine
 # must be free within two seconds of a closed tab.
 REFRESH_S = 1.5
+GOODBYE_S = 2.0  # for the client to answer a closing frame
 
 
 class WholeSends:
@@ -41,16 +42,17 @@ class WholeSends:
             with gevent.Timeout(waiting.QUIET_S, late), self._turn:
                 self._sock.sendall(data)
         except OSError:
-            self.hang_up()
+            hang_up(self)
             raise
-
-    def hang_up(self) -> None:
-        """End it now; `close()` alone would not wake whoever reads."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
+
+
+def hang_up(sock: Any) -> None:
+    """End a connection now; `close()` alone would not wake whoever reads."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
@@ -65,7 +67,7 @@ def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
             if not isinstance(self.ws.sock, WholeSends):
                 self.ws.sock = WholeSends(self.ws.sock)
             if self.app.__self__.queue.qsize() > MOST_BEHIND:
-                self.ws.sock.hang_up()
+                hang_up(self.ws.sock)
             return super().send(message)
 
         def wait(self):
@@ -78,6 +80,11 @@ def bound_messages(socketio: SocketIO, max_bytes: int) -> None:
                 if self.ws.close_reason in LEAVING:
                     _left_for_good(self.app.__self__)
             return data
+
+        def close(self):
+            """Whoever is gone without a word never answers the closing frame, and would hold a connection for good."""
+            super().close()
+            gevent.spawn_later(GOODBYE_S, hang_up, self.ws.sock)
 
     engine = socketio.server.eio
     engine._async = {**engine._async, "websocket": BoundedWebSocket}

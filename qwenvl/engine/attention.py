@@ -118,7 +118,9 @@ def _write(store: Tensor, scale: Tensor | None, slots: Tensor, rows: Tensor) -> 
     if scale is not None:
         largest = rows.abs().amax(-1)
         own_scale = torch.where(largest < LEAST_SIZE, 0.0, largest / MOST_INT8)
-        rows = (rows * torch.where(largest < LEAST_SIZE, 0.0, MOST_INT8 / largest)[..., None]).round()
+        # divided by as a tensor: a plain number would be multiplied by the reciprocal, which is another number
+        up = torch.where(largest < LEAST_SIZE, 0.0, largest.new_tensor(MOST_INT8) / largest)
+        rows = (rows * up[..., None]).round()
         scale.index_copy_(1, slots, own_scale)
     store.index_copy_(1, slots, rows.to(store.dtype))
 

@@ -99,6 +99,11 @@ def expect_phase(page, phase: str, number=1):
     expect(answer(page, number)).to_have_attribute("data-phase", phase)
 
 
+def wait_until_free(page):
+    """Until nothing is being answered: what the page shows may be a frame behind."""
+    page.wait_for_function("import('./static/state.js').then(({ state }) => !state.active)")
+
+
 def text_of(page, number=1) -> str:
     return answer(page, number).locator(".answer-text").text_content().strip()
 

@@ -16,6 +16,7 @@ from tests.page.reader import (
     picture,
     serving,
     text_of,
+    wait_until_free,
 )
 
 
@@ -60,6 +61,7 @@ def test_a_failure_is_one_line_and_can_be_tried_again(page):
     expect_phase(page, "failed")
     expect(answer(page).locator(".error")).to_contain_text("Server error. The fake failed")
     answer(page).get_by_role("button", name="Try again").click()
+    wait_until_free(page)
     expect_phase(page, "failed")
     ask(page, "refuse")
     expect_phase(page, "failed", 2)

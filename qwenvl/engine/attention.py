@@ -14,7 +14,7 @@ from qwenvl.engine.kv import PAGE_TOKENS
 from qwenvl.engine.rope import rotate
 from qwenvl.kernels import attention as own
 from qwenvl.kernels import decoder
-from qwenvl.kernels.store import Scales
+from qwenvl.kernels.store import PAIRS, Scales, read_pairs, width_of, write_pairs
 
 FEW_ROWS = 8
 # of a row in int8: the largest whole number, and the size under which all is zero
@@ -82,10 +82,9 @@ def paged_attention(q: Tensor, keys: Tensor, values: Tensor, pages: list, length
     """
     if own.serves_pages(q, keys, values, scales):
         return own.paged_attention(q, keys, values, pages, lengths, counts, scales)
-    stores = list(zip((keys, values), scales or (None, None), strict=True))
     out, start = [], 0
     for table, length, count in zip(pages, lengths, counts, strict=True):
-        k, v = (_read(store, scale, table, length) for store, scale in stores)
+        k, v = _read(keys, values, scales, table, length)
         # a few rows are guesses: each alone, so that its bits are what they are without guessing
         step = 1 if count <= FEW_ROWS else count
         for first in range(0, count, step):
@@ -102,14 +101,17 @@ def place(qkv: Tensor, norms: tuple, angles: tuple[Tensor, Tensor], slots: Tenso
     `norms` are those of queries and keys, `angles` cos and sin [R, D]; `slots` [R] say which rows of the store
     `keys`, `values` [G, C, D] the rows' keys and values become, with their `scales` [G, C] in int8.
     """
-    G, _, D = keys.shape
+    G, D = len(keys), width_of(keys)
     if kernels.available() and decoder.serves_place(D, keys, values, scales):
         weights = norms[0].weight, norms[1].weight
         return decoder.place(qkv, weights, norms[0].eps, angles, slots, keys, values, scales)
     q, k, v = qkv.view(len(qkv), -1, D).split((qkv.shape[1] // D - 2 * G, G, G), 1)
-    fresh = rotate(norms[1](k), *angles), v
-    for store, scale, rows in zip((keys, values), scales or (None, None), fresh, strict=True):
-        _write(store, scale, slots, rows.transpose(0, 1))
+    fresh = rotate(norms[1](k), *angles).transpose(0, 1), v.transpose(0, 1)
+    if keys.dtype == PAIRS:
+        write_pairs(keys, values, slots, fresh)
+    else:
+        for store, scale, rows in zip((keys, values), scales or (None, None), fresh, strict=True):
+            _write(store, scale, slots, rows)
     return rotate(norms[0](q), *angles)
 
 
@@ -125,10 +127,16 @@ def _write(store: Tensor, scale: Tensor | None, slots: Tensor, rows: Tensor) -> 
     store.index_copy_(1, slots, rows.to(store.dtype))
 
 
-def _read(store: Tensor, scale: Tensor | None, table: Tensor, length: int) -> Tensor:
-    """The first `length` rows of a sequence [G, length, D], as numbers."""
-    rows = _gather(store, table, length)
-    return rows if scale is None else rows * _gather(scale, table, length)[..., None]
+def _read(keys: Tensor, values: Tensor, scales: Scales | None, table: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of the first `length` rows of a sequence [G, length, D], as numbers."""
+    if keys.dtype == PAIRS:
+        k, v = read_pairs(keys, values, table[: -(-length // PAGE_TOKENS)].long())
+        return k[:, :length], v[:, :length]
+    k, v = (_gather(store, table, length) for store in (keys, values))
+    if scales is None:
+        return k, v
+    key_scales, value_scales = (_gather(scale, table, length)[..., None] for scale in scales)
+    return k * key_scales, v * value_scales
 
 
 def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:
@@ -138,6 +146,11 @@ def _gather(store: Tensor, table: Tensor, length: int) -> Tensor:
         return store[:, first * PAGE_TOKENS : first * PAGE_TOKENS + length]
     rows = (table[:used, None].long() * PAGE_TOKENS + torch.arange(PAGE_TOKENS)).flatten()[:length]
     return store[:, rows]
+
+
+def prefers_pairs(dtype: torch.dtype, D: int) -> bool:
+    """Whether keys and values of this dtype and width are best kept as pairs, on this CPU."""
+    return dtype == torch.bfloat16 and own.prefers_pairs(D)
 
 
 def kernel_names() -> dict[str, str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qwenvl.cache import ByteLRU
 from qwenvl.engine import many_rows
-from qwenvl.engine.attention import kernel_names
+from qwenvl.engine.attention import kernel_names, prefers_pairs
 from qwenvl.engine.detokenizer import Detokenizer
 from qwenvl.engine.fidelity import summary
 from qwenvl.engine.kv import KVStore
@@ -45,8 +45,9 @@ class Engine:
         self.speculation_tokens = speculation_tokens
         text = model.text
         self.store = KVStore(
-            len(text.layers), text.kv_heads, text.head_dim, kv_bytes, kv_dtype, least_tokens=max_context_tokens
-        )
+            len(text.layers), text.kv_heads, text.head_dim, kv_bytes, kv_dtype, least_tokens=max_context_tokens,
+            pairs=prefers_pairs(kv_dtype, text.head_dim),
+        )  # fmt: skip
         self.features, self.prefixes = ByteLRU(feature_cache_bytes), PrefixCache(self.store, prefix_cache_bytes)
         self.reader = Reader(model, self.features, self.prefixes, self.store, prefill_chunk_tokens)
         self._fixed = {

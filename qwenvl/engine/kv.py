@@ -4,7 +4,8 @@ A page is room for `PAGE_TOKENS` tokens in every layer. Sequences that begin ali
 its holders and is free again when the last one lets go. A page that is held twice is full or never written again, so
 nobody needs a copy of it. Legend: L layers, G key/value heads, C tokens of the whole store, D head width.
 
-In int8 each token's key and value of each head is D whole numbers and one float32 scale that they are multiplied with.
+Pairs are bfloat16 in the order in which this CPU's products take them (kernels/store.py). In int8 each token's key and
+value of each head is D whole numbers and one float32 scale that they are multiplied with.
 """
 
 from __future__ import annotations
@@ -14,26 +15,30 @@ from bisect import bisect_left
 import torch
 from torch import Tensor
 
-PAGE_TOKENS = 64
+from qwenvl.kernels.store import PAGE as PAGE_TOKENS
+from qwenvl.kernels.store import PAIRS
 
 
 class KVStore:
     """Keys and values [L, G, C, D] in `dtype`: about `max_bytes`, but always room for one of `least_tokens`.
 
-    In int8 their scales [L, G, C] lie beside them; else there are none.
+    In int8 their scales [L, G, C] lie beside them; else there are none. As `pairs`, bfloat16 is [L, G, C, D / 2].
 
     Memory that no sequence has touched yet is only reserved. Free pages are given out lowest first, side by side where
     that can be, because neighbouring pages can be read as one piece.
     """
 
     def __init__(
-        self, layers: int, heads: int, head_dim: int, max_bytes: int, dtype: torch.dtype, *, least_tokens: int
-    ):
+        self, layers: int, heads: int, head_dim: int, max_bytes: int, dtype: torch.dtype, *, least_tokens: int,
+        pairs: bool = False,
+    ):  # fmt: skip
+        self.dtype = dtype
         scale_bytes = torch.float32.itemsize if dtype == torch.int8 else 0
         self.page_bytes = 2 * layers * heads * PAGE_TOKENS * (head_dim * dtype.itemsize + scale_bytes)
         # one to spare: a sequence that fills the store may have to copy its shared last page
         self.page_count = max(max_bytes // self.page_bytes, pages_for(least_tokens) + 1)
-        self.keys = torch.empty(layers, heads, self.page_count * PAGE_TOKENS, head_dim, dtype=dtype)
+        kept, width = (PAIRS, head_dim // 2) if pairs else (dtype, head_dim)
+        self.keys = torch.empty(layers, heads, self.page_count * PAGE_TOKENS, width, dtype=kept)
         self.values = torch.empty_like(self.keys)
         made = torch.empty(2, *self.keys.shape[:3]) if scale_bytes else None
         self.scales = None if made is None else (made[0], made[1])  # of keys and of values
@@ -54,7 +59,7 @@ class KVStore:
         self._hold(old)
         fresh = self._take(wanted, after=old[-1] if old else -1)
         if rest:
-            self._copy_rows(shared.pages[whole], fresh[0], rest)
+            self._copy_page(shared.pages[whole], fresh[0])
         return KV(self, old + fresh, length)
 
     def hold(self, kv: KV) -> KV:
@@ -83,10 +88,10 @@ class KVStore:
         self.free_pages -= count
         return taken
 
-    def _copy_rows(self, source: int, target: int, rows: int) -> None:
-        a, b = source * PAGE_TOKENS, target * PAGE_TOKENS
+    def _copy_page(self, source: int, target: int) -> None:
+        a, b = (slice(page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS) for page in (source, target))
         for tensor in (self.keys, self.values, *(self.scales or ())):
-            tensor[:, :, b : b + rows] = tensor[:, :, a : a + rows]
+            tensor[:, :, b] = tensor[:, :, a]
 
 
 class KV:

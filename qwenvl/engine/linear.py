@@ -209,7 +209,7 @@ def replaced(part: Any, kind: type, make: Callable[[Any], Linear]) -> Any:
 def stored_form(quantization: str = "int8") -> str:
     """The form in which stored weights are laid out; weights of another form are of no use."""
     if quantization == "int4":
-        return "nibbles64-v1"
+        return "nibbles64-v2"
     return "panels64-v1" if kernels.available() else "rows-v1"
 
 

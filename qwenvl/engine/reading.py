@@ -47,7 +47,7 @@ class Reader:
 
     @property
     def kv_dtype(self) -> torch.dtype:
-        return self.store.keys.dtype
+        return self.store.dtype
 
     def forget(self, sha256: str) -> None:
         """Drop a picture, in every detail, from both caches."""

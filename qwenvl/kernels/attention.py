@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from qwenvl.kernels.library import FullTask, PagedTask, available, has_bfloat16, library, set_number
-from qwenvl.kernels.store import KINDS, Scales, scale_fields, serves_store
+from qwenvl.kernels.store import KINDS, PAGE, PAIRS, Scales, scale_fields, serves_store, width_of
 
-PAGE = 64
 MOST_GROUP, MOST_WIDTH = 32, 256
 
 
@@ -29,10 +28,17 @@ def serves_heads(H: int, D: int, keys: Tensor, values: Tensor, scales: Scales | 
         available()
         and rest == 0
         and group <= MOST_GROUP
+        and width_of(keys) == D
         and D % 32 == 0
         and D <= MOST_WIDTH
+        and (keys.dtype != PAIRS or has_bfloat16())
         and serves_store(keys, values, scales)
     )
+
+
+def prefers_pairs(D: int) -> bool:
+    """Whether bfloat16 keys and values of this width are best kept as pairs, on this CPU."""
+    return has_bfloat16() and D % 32 == 0 and D <= MOST_WIDTH
 
 
 class Sequences:
@@ -70,8 +76,8 @@ def paged_attention(
 
     `keys` and `values` [G, C, D] hold pages of 64 tokens: token j of sequence i lies in row
     `pages[i][j // 64] * 64 + j % 64`. Sequence i has `lengths[i]` tokens there, of which the last `rows[i]` are the
-    queries' own. Keys and values in int8 have `scales` [G, C] each. A row's bits do not depend on the other sequences,
-    nor on how many rows its own has.
+    queries' own. Keys and values in int8 have `scales` [G, C] each; of pairs they are int32 [G, C, D / 2], and products
+    are of bfloat16. A row's bits do not depend on the other sequences, nor on how many rows its own has.
     """
     R, H, D = q.shape
     if not serves_pages(q, keys, values, scales):
@@ -90,8 +96,7 @@ def paged_attention(
 
 def serves_full(q: Tensor) -> bool:
     """Whether `full_attention` can do these heads, on this CPU."""
-    D = q.shape[2]
-    return has_bfloat16() and D % 32 == 0 and D <= MOST_WIDTH
+    return prefers_pairs(q.shape[2])
 
 
 def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

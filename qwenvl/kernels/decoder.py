@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qwenvl.kernels.library import PlaceTask, RmsNormTask, SiluMulTask, library, set_number
-from qwenvl.kernels.store import KINDS, Scales, scale_fields, serves_store
+from qwenvl.kernels.store import KINDS, Scales, scale_fields, serves_store, width_of
 
 MOST_WIDTH = 512
 
@@ -35,7 +35,8 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 def serves_place(D: int, keys: Tensor, values: Tensor, scales: Scales | None = None) -> bool:
     """Whether `place` can do this width and this store."""
-    return D % 2 == 0 and D <= MOST_WIDTH and keys.stride(1) == D and serves_store(keys, values, scales)
+    fits = D % 2 == 0 and D <= MOST_WIDTH and width_of(keys) == D and keys.stride(1) == keys.shape[2]
+    return fits and serves_store(keys, values, scales)
 
 
 def place(qkv: Tensor, norms: tuple[Tensor, Tensor], eps: float, angles: tuple[Tensor, Tensor], slots: Tensor,
@@ -43,11 +44,12 @@ def place(qkv: Tensor, norms: tuple[Tensor, Tensor], eps: float, angles: tuple[T
     """qkv [M, (H + 2 G) D] -> queries [M, H, D], normalised and rotated; keys and values go to the store.
 
     `norms` are the weights of the queries' and the keys' norm [D], `angles` cos and sin [M, D], `slots` int64 [M] rows
-    of the store `keys`, `values` [G, C, D], in bfloat16, float32, or int8 with `scales` [G, C] each.
+    of the store `keys`, `values` [G, C, D], in bfloat16, float32, or int8 with `scales` [G, C] each; or of pairs, in
+    int32 [G, C, D / 2].
     """
     qkv, slots = _rows(qkv), slots.contiguous()
     cos, sin = (_rows(t) for t in angles)
-    G, _, D = keys.shape
+    G, D = len(keys), width_of(keys)
     M, H = len(qkv), qkv.shape[1] // D - 2 * G
     if len(slots) != M or cos.shape != (M, D) or sin.shape != (M, D) or not serves_place(D, keys, values, scales):
         raise ValueError(f"rows {tuple(qkv.shape)} do not fit a store {tuple(keys.shape)}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from qwenvl.kernels.attention import Sequences, serves_heads
 from qwenvl.kernels.decoder import serves_place
 from qwenvl.kernels.library import LayersTask, LayerWeights, LinearTask, available, library, set_number
-from qwenvl.kernels.store import Scales
+from qwenvl.kernels.store import Scales, width_of
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Layers:
         """float32 x [M, W] through some neighbouring layers -> [M, W]; keys and values of its rows go to the store.
 
         `angles` are cos and sin [M, D], `slots` int64 [M] rows of the store, `store` keys and values [L, G, C, D]; in
-        int8 they have `scales` [L, G, C] each.
+        int8 they have `scales` [L, G, C] each; of pairs they are [L, G, C, D / 2].
         """
         x = x.float().clone(memory_format=torch.contiguous_format)
         (cos, sin), (keys, values) = (t.float().contiguous() for t in angles), store
-        slots, D = slots.long().contiguous(), keys.shape[3]
+        slots, D = slots.long().contiguous(), width_of(keys)
         if not len(x) == len(slots) == len(cos) == len(sin) or cos.shape[1] != D:
             raise ValueError(f"{tuple(x.shape)} rows and {len(slots)} slots do not fit a store {tuple(keys.shape)}")
         if not len(keys) == len(self._layers) or not all(self.has(layer) for layer in layers):

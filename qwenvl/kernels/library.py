@@ -13,7 +13,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 PATH = Path(__file__).resolve().parent / "_build" / "libqwenvl_kernels.so"
-INTERFACE = 4
+INTERFACE = 5
 # numbers as in src/cpu.h, best last
 SETS = ("plain", "avx2", "avx_vnni", "avx512_vnni")
 BFLOAT16_BIT = 4

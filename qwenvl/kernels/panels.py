@@ -51,9 +51,9 @@ def unpack_nibbles(panels: Tensor, N: int, K: int) -> Tensor:
     """The int8 [N, K] that panels of nibbles stand for. For looking at them: products never need it."""
     P, G = panels.shape[:2]
     step, zero = ((panels[:, :, 0] & 15) + 1).int(), (panels[:, :, 0] >> 4).int()  # [P, G, 64]
-    lines = panels[:, :, 1:].view(P, G, 4, 4, 16, 4)  # 16 outputs, 4 inputs, output, input
-    q = torch.stack([lines & 15, lines >> 4], 3).int()  # [P, G, 4, half, 4, 16, 4]
-    q = q.permute(0, 2, 5, 1, 3, 4, 6).reshape(P, PANEL, G, GROUP)
+    fours = panels[:, :, 1:].view(P, G, 4, PANEL, 4)
+    q = torch.stack([fours & 15, fours >> 4], 2).int()  # [P, G, half, 4, 64, 4]
+    q = q.permute(0, 4, 1, 2, 3, 5).reshape(P, PANEL, G, GROUP)
     weight = (q - zero.permute(0, 2, 1)[..., None]) * step.permute(0, 2, 1)[..., None]
     return weight.to(torch.int8).reshape(P * PANEL, G * GROUP)[:N, :K]
 

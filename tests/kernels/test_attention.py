@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from qwenvl import kernels
+from qwenvl.engine import attention as seam
 from qwenvl.kernels import attention
+from qwenvl.kernels.store import PAIRS, by_token, read_pairs, write_pairs
 
 PAGE = attention.PAGE
-DTYPES = [torch.float32, torch.bfloat16, torch.int8]
+DTYPES = [torch.float32, torch.bfloat16, torch.int8, PAIRS]
 # relative error of a row: float32 all the way, products of bfloat16, or of whole numbers of 16 bits with int8
 FLOAT_ERROR, BFLOAT16_ERROR, INT8_ERROR = 2e-6, 8e-3, 1.5e-3
 
@@ -40,7 +42,8 @@ class Case:
             self.keys, self.values = (torch.randint(-127, 128, room, generator=make, dtype=dtype) for _ in range(2))
             self.scales = tuple(torch.rand(room[:2], generator=make) * 0.03 for _ in range(2))
         else:
-            self.keys, self.values = (torch.randn(room, generator=make).to(dtype) for _ in range(2))
+            floats = [torch.randn(room, generator=make) for _ in range(2)]
+            self.keys, self.values = in_pairs(*floats) if dtype == PAIRS else (t.to(dtype) for t in floats)
         self.q = torch.randn(sum(rows), G * group, D, generator=make)
         self.starts = [sum(rows[:i]) for i in range(len(rows) + 1)]
 
@@ -58,7 +61,10 @@ class Case:
 
     def numbers(self) -> tuple[Tensor, Tensor]:
         """Keys and values as they are meant, in float64."""
-        keys, values = self.keys.double(), self.values.double()
+        keys, values = self.keys, self.values
+        if keys.dtype == PAIRS:
+            keys, values = read_pairs(keys, values, torch.arange(keys.shape[1] // PAGE))
+        keys, values = keys.double(), values.double()
         if self.scales is None:
             return keys, values
         return keys * self.scales[0].double()[..., None], values * self.scales[1].double()[..., None]
@@ -92,10 +98,24 @@ def error(got: Tensor, wanted: Tensor) -> float:
 def limit(case: Case) -> float:
     if case.keys.dtype == torch.int8:
         return INT8_ERROR
-    return BFLOAT16_ERROR if attention.has_bfloat16() and case.keys.dtype == torch.bfloat16 else FLOAT_ERROR
+    return BFLOAT16_ERROR if case.keys.dtype == PAIRS else FLOAT_ERROR
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def in_pairs(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values [G, C, D] as a store of pairs has them."""
+    G, C, D = keys.shape
+    store = torch.full((2, G, C, D // 2), -1, dtype=PAIRS)
+    write_pairs(*store, torch.arange(C), (keys, values))
+    return store[0], store[1]
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request, isa) -> torch.dtype:
+    if request.param == PAIRS and not attention.prefers_pairs(32):
+        pytest.skip(f"{isa} takes no pairs")
+    return request.param
+
+
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_close_to_float64(isa, batch, heads, dtype):
@@ -103,7 +123,6 @@ def test_close_to_float64(isa, batch, heads, dtype):
     assert error(case.run(), case.wanted()) < limit(case)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sequence_is_the_same_in_any_batch(isa, dtype):
     case = Case([300, 65, 700, 130], [1, 4, 40, 100], dtype=dtype)
     together = case.run()
@@ -111,7 +130,6 @@ def test_a_sequence_is_the_same_in_any_batch(isa, dtype):
         assert torch.equal(case.run_part(i), together[case.starts[i] : case.starts[i + 1]])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_guessed_row_is_the_same_as_a_row_alone(isa, dtype):
     """Up to eight rows at once, across a page and a span: a right guess changes no answer."""
     case = Case([260], [8], dtype=dtype)
@@ -120,7 +138,6 @@ def test_a_guessed_row_is_the_same_as_a_row_alone(isa, dtype):
         assert torch.equal(case.run_part(0, first, 1), together[first : first + 1])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_row_is_the_same_whether_read_in_a_chunk_or_decoded(isa, dtype):
     """A prefix that was answered is the same as one that was read."""
     case = Case([700], [500], dtype=dtype)
@@ -129,7 +146,6 @@ def test_a_row_is_the_same_whether_read_in_a_chunk_or_decoded(isa, dtype):
     assert torch.equal(torch.cat(cut), together)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize("batch", [([300, 65], [1, 4]), ([900, 40], [800, 30])], ids=str)
 def test_the_number_of_threads_changes_nothing(isa, batch, dtype):
     case = Case(*batch, dtype=dtype)
@@ -169,6 +185,36 @@ def test_what_lies_behind_a_sequence_in_int8_is_never_seen(isa, rows):
     assert torch.equal(case.run(), wanted)
 
 
+@pytest.mark.parametrize("rows", [1, 30], ids=str)
+@pytest.mark.parametrize("length", [100, 101, 1], ids=str)
+def test_what_lies_behind_a_sequence_of_pairs_is_never_seen(isa, rows, length):
+    """The other half of a word, the rest of its last page, and every other page may hold no numbers."""
+    if not attention.prefers_pairs(64):
+        pytest.skip(f"{isa} takes no pairs")
+    case = Case([length], [min(rows, length)], dtype=PAIRS)
+    wanted = case.run()
+    keys, values = by_token(case.keys, case.values)
+    mine = torch.zeros(keys.shape[1], PAGE, dtype=torch.bool)
+    for at, page in enumerate(case.pages[0].tolist()):
+        mine[page, : length - at * PAGE] = True
+    keys[:, ~mine] = torch.nan
+    values[:, ~mine.view(-1, PAGE // 2, 2)] = torch.nan
+    assert torch.equal(case.run(), wanted)
+
+
+def test_torch_reads_pairs_too():
+    """Where a store was made for kernels that are not there any more."""
+    case = Case([70, 130], [1, 30], dtype=PAIRS)
+    args = case.keys, case.values, case.pages, case.lengths, case.rows
+    before = kernels.current()
+    kernels.use("stock")
+    try:
+        assert not attention.serves_pages(case.q, *args[:2])
+        assert error(seam.paged_attention(case.q, *args), case.wanted()) < BFLOAT16_ERROR
+    finally:
+        kernels.use(before or "stock")
+
+
 def test_a_token_of_no_numbers_in_int8_is_harmless_to_those_before_it(isa):
     """Its own row and all behind it are lost, in a chunk as alone."""
     case = Case([90], [20], dtype=torch.int8)
@@ -198,7 +244,6 @@ def test_large_scores_do_not_overflow(isa, rows):
     assert error(case.run(), case.wanted()) < 1e-3
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sequence_of_no_numbers_harms_no_other(isa, dtype):
     case = Case([70, 90], [1, 20], dtype=dtype)
     wanted = case.run()
@@ -207,7 +252,6 @@ def test_a_sequence_of_no_numbers_harms_no_other(isa, dtype):
     assert not got[0, : case.q.shape[2]].isfinite().any() and torch.equal(got[1:], wanted[1:])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_views_of_queries_and_of_a_store(isa, dtype):
     case = Case([70, 90], [3, 20], dtype=dtype)
     wanted = case.run()

@@ -5,7 +5,9 @@ import torch
 
 from qwenvl import kernels
 from qwenvl.engine import attention
+from qwenvl.engine.language import RMSNorm
 from qwenvl.kernels import decoder
+from qwenvl.kernels.store import PAIRS, read_pairs, write_pairs
 
 EPS = 1e-6
 
@@ -69,6 +71,24 @@ def test_place(isa, dtype, M, H, G, D):
     assert (store[:, 1][:, :, others] == 7).all() and (store[:, [0, 2]] == 7).all()
     alone = decoder.place(qkv[-1:], norms, EPS, (cos[-1:], sin[-1:]), slots[-1:], store[0, 2], store[1, 2])
     assert torch.equal(alone[0], got[-1]) and torch.equal(store[:, 2][:, :, slots[-1]], store[:, 1][:, :, slots[-1]])
+
+
+@pytest.mark.parametrize("M,H,G,D", [(1, 16, 8, 128), (5, 6, 2, 32), (33, 4, 4, 64), (2, 3, 1, 6)])
+def test_place_in_pairs(isa, M, H, G, D):
+    """The same numbers as in bfloat16, each in its half of a word; with torch's operators too; nothing else changes."""
+    qkv, norms = torch.randn(M, (H + 2 * G) * D), (RMSNorm(torch.rand(D) + 0.5, EPS), RMSNorm(torch.rand(D) + 0.5, EPS))
+    angle = torch.rand(M, D // 2).repeat(1, 2) * 6
+    angles, slots = (angle.cos(), angle.sin()), torch.randperm(128)[:M]
+    rows, pairs = torch.full((2, G, 128, D), 7.0, dtype=torch.bfloat16), torch.zeros(2, G, 128, D // 2, dtype=PAIRS)
+    write_pairs(*pairs, torch.arange(128), tuple(rows))
+    torchs = pairs.clone()
+    q = attention.place(qkv, norms, angles, slots, *rows)
+    assert torch.equal(attention.place(qkv, norms, angles, slots, *pairs), q)
+    assert torch.equal(torch.stack(read_pairs(*pairs, torch.arange(2))), rows)
+    kernels.use("stock")
+    attention.place(qkv, norms, angles, slots, *torchs)
+    off = torch.stack(read_pairs(*torchs, torch.arange(2))).float() - rows.float()
+    assert off[:, :, slots].abs().max() < 0.05 and off.count_nonzero() < off.numel() / 100
 
 
 @pytest.mark.parametrize("M,H,G,D", [(1, 16, 8, 128), (5, 6, 2, 32), (33, 4, 4, 64), (2, 3, 1, 6)])

@@ -9,7 +9,9 @@ from qwenvl import kernels
 from qwenvl.engine.kv import KVStore
 from qwenvl.engine.language import Layer, RMSNorm, Rows, TextModel
 from qwenvl.engine.linear import FloatLinear, Int8Linear, quantize_rows
+from qwenvl.kernels import attention
 from qwenvl.kernels import layers as own
+from qwenvl.kernels.store import PAIRS
 
 H, G, D, W, WIDE, DEPTH = 4, 2, 32, 72, 100, 4
 
@@ -44,7 +46,8 @@ def make_model() -> TextModel:
 def run(model: TextModel, dtype: torch.dtype, counts: tuple[int, ...] = (70, 1, 3)) -> torch.Tensor:
     """Two passes of several sequences, the first one with a picture in it: all hidden states and all that was kept."""
     generator = torch.Generator().manual_seed(5)
-    store = KVStore(DEPTH, G, D, 1 << 20, dtype, least_tokens=1000)
+    pairs = dtype == PAIRS
+    store = KVStore(DEPTH, G, D, 1 << 20, torch.bfloat16 if pairs else dtype, least_tokens=1000, pairs=pairs)
     for t in (store.keys, store.values, *(store.scales or ())):
         t.zero_()
     kvs, out = [store.begin(200) for _ in counts], []
@@ -59,7 +62,7 @@ def run(model: TextModel, dtype: torch.dtype, counts: tuple[int, ...] = (70, 1, 
                 levels = tuple(torch.randn(17, W, generator=generator) for _ in range(2))
             batch.append(Rows(x, positions, kv, visual, levels))
         out.append(model.forward(batch))
-    return torch.cat([t.float().flatten() for t in (*out, store.keys, store.values, *(store.scales or ()))])
+    return torch.cat([t.double().flatten() for t in (*out, store.keys, store.values, *(store.scales or ()))])
 
 
 def one_by_one(monkeypatch, model: TextModel, dtype: torch.dtype) -> torch.Tensor:
@@ -68,7 +71,13 @@ def one_by_one(monkeypatch, model: TextModel, dtype: torch.dtype) -> torch.Tenso
         return run(model, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])
+@pytest.fixture(params=[torch.bfloat16, torch.float32, torch.int8, PAIRS], ids=str)
+def dtype(request, isa) -> torch.dtype:
+    if request.param == PAIRS and not attention.prefers_pairs(D):
+        pytest.skip(f"{isa} takes no pairs")
+    return request.param
+
+
 def test_together_is_one_by_one(monkeypatch, dtype):
     model = make_model()
     calls = []
@@ -88,14 +97,14 @@ def test_a_layer_that_is_not_ours_is_done_between_the_others(monkeypatch):
     assert torch.equal(run(model, torch.bfloat16), one_by_one(monkeypatch, model, torch.bfloat16))
 
 
-def test_threads_change_no_bit(isa):
+def test_threads_change_no_bit(dtype):
     model, before = make_model(), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = run(model, torch.bfloat16)
+        alone = run(model, dtype)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(alone, run(model, torch.bfloat16))
+    assert torch.equal(alone, run(model, dtype))
 
 
 def test_what_does_not_fit_is_refused():

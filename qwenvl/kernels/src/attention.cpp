@@ -30,11 +30,10 @@ qk::Job job_of(const qk::Paged& task, int64_t sequence, int64_t out_row, int64_t
     qk::Job job{};
     job.q = task.q + row * task.q_row + g * group * task.q_head;
     job.q_row = task.q_row, job.q_head = task.q_head, job.group = group, job.rows = rows * group;
-    job.keys = static_cast<const uint16_t*>(task.keys) + g * task.head;
-    job.values = static_cast<const uint16_t*>(task.values) + g * task.head;
-    job.k_row = job.v_row = task.row;
+    job.keys = static_cast<const uint32_t*>(task.keys) + g * task.head;
+    job.values = static_cast<const uint32_t*>(task.values) + g * task.head;
     job.pages = task.pages[sequence];
-    job.bfloat16 = job.causal = true;
+    job.causal = true;
     job.visible = task.lengths[sequence] - task.rows[sequence] + first + 1;
     job.block = qk::PAGED_BLOCK, job.last_key = job.visible + rows - 1;
     job.out = task.out + (row * task.H + g * group) * task.D, job.out_row = task.H * task.D, job.D = task.D;
@@ -55,17 +54,11 @@ void split(const qk::Job& whole, std::vector<qk::Job>& jobs) {
 
 }  // namespace
 
-qk::PagedWork::PagedWork(int32_t set, const Paged& task, bool products_in_bfloat16)
-    : set_(set), keys_(task.keys), values_(task.values) {
-#ifdef QK_AVX512_BF16
-    if (products_in_bfloat16 && task.kind == BFLOAT16) {
+qk::PagedWork::PagedWork(int32_t set, const Paged& task) : set_(set), keys_(task.keys), values_(task.values) {
+    if (task.kind == PAIRS)
         cut_jobs(task);
-        return;
-    }
-#else
-    (void)products_in_bfloat16;
-#endif
-    cut_spans(task);
+    else
+        cut_spans(task);
 }
 
 qk::PagedWork::~PagedWork() = default;
@@ -120,10 +113,10 @@ void qk::PagedWork::share(const Paged& task) const {
     const auto count = static_cast<int64_t>(spans_.size());
 #ifdef QK_AVX512_BF16
     if (rooms_) {
-        const auto* keys = static_cast<const uint16_t*>(task.keys);
-        const auto* values = static_cast<const uint16_t*>(task.values);
+        const auto* keys = static_cast<const uint32_t*>(task.keys);
+        const auto* values = static_cast<const uint32_t*>(task.values);
         return share_jobs(jobs_.data(), static_cast<int64_t>(jobs_.size()), rooms_,
-                          {keys - static_cast<const uint16_t*>(keys_), values - static_cast<const uint16_t*>(values_)});
+                          {keys - static_cast<const uint32_t*>(keys_), values - static_cast<const uint32_t*>(values_)});
     }
 #endif
     switch (set_) {

@@ -10,7 +10,6 @@
 
 namespace qk {
 
-constexpr int64_t PAGE = 64;         // tokens
 constexpr int64_t SPAN_KEYS = 256;   // keys of a span
 constexpr int64_t SPAN_ROWS = 32;    // query rows of a span at most, those of all heads that share keys
 constexpr int64_t MOST_WIDTH = 256;  // D
@@ -66,9 +65,9 @@ struct Job;
 // alone, so every layer of a decoder has the same ones.
 class PagedWork {
 public:
-    // In the instruction set `set`; over bfloat16 keys products may be of bfloat16 where the CPU can. One thread makes
-    // it, and its memory is that thread's until it makes another one. Throws std::bad_alloc.
-    PagedWork(int32_t set, const Paged& task, bool products_in_bfloat16);
+    // In the instruction set `set`, which for PAIRS has to multiply bfloat16. One thread makes it, and its memory is
+    // that thread's until it makes another one. Throws std::bad_alloc.
+    PagedWork(int32_t set, const Paged& task);
     ~PagedWork();
 
     // A thread's share: every thread of a team calls it. `task` is the one it was made with, but for where keys and

@@ -1,8 +1,8 @@
 // Attention with AVX512-BF16: pictures' patches, and text over pages, one new token or a whole chunk. Knows heads,
 // strides and pages; nothing of who sees whom beyond a number of visible keys for every row.
 //
-// Keys and values of a block are packed to pairs of bfloat16, once for all rows of a job. Each block gives every row a
-// part under the block's own maximum, and parts are joined in order. A row goes through the same additions wherever
+// Keys and values are pairs of bfloat16: a store has them so, those of a picture are laid out so, a block at a time and
+// once for all rows of a job. Each block gives every row a part under the block's own maximum, and parts are joined in order. A row goes through the same additions wherever
 // it lies in a job and whether its blocks are shared among threads or not, so its bits do not depend on that.
 #include "attention_bf16.h"
 
@@ -46,10 +46,30 @@ void pack_queries(const Job& job, const Room& room) {
     }
 }
 
-// The page of keys or values that begins at token j, if a page of this store lies in one piece.
+// The page of keys or values that begins at token j of this job, if there is one.
 Ahead page_at(const Job& job, const void* base, int64_t j) {
-    if (!job.pages || !job.bfloat16 || job.k_row != job.D || j >= job.last_key) return {};
-    return {static_cast<const char*>(row_of(job, base, job.D, j))};
+    if (!job.pages || j >= job.last_key) return {};
+    return {reinterpret_cast<const char*>(page_of(job, base, j))};
+}
+
+// Panel p of a block's keys [D / 2][64], and of its values [32][D].
+const uint32_t* key_panel(const Job& job, const Room& room, int64_t first, int64_t keys, int64_t p) {
+    if (job.pages) return page_of(job, job.keys, first + p * PANEL);
+    uint32_t* panel = room.keys + p * PANEL * job.D / 2;
+    pack_keys(job, first + p * PANEL, keys - p * PANEL, panel);
+    return panel;
+}
+
+const uint32_t* value_panel(const Job& job, const Room& room, int64_t first, int64_t keys, int64_t p) {
+    uint32_t* panel = room.values + p * PANEL * job.D / 2;
+    if (!job.pages) {
+        pack_values(job, first + p * PANEL, keys - p * PANEL, panel);
+        return panel;
+    }
+    const uint32_t* page = page_of(job, job.values, first + p * PANEL);
+    if (keys - p * PANEL >= PANEL) return page;
+    first_values(page, keys - p * PANEL, job.D, panel);
+    return panel;
 }
 
 template <int LINES>
@@ -69,7 +89,7 @@ void score_some(int64_t rows, const uint16_t* q, const uint32_t* keys, int64_t D
 void score_rows(int64_t rows, const uint16_t* q, const uint32_t* keys, int64_t D, float* scores, __m512* most,
                 Ahead& ahead) {
     if (!ahead.at) return score_some<0>(rows, q, keys, D, scores, most, ahead);
-    score_some<2>(rows, q, keys, D, scores, most, ahead);
+    score_some<4>(rows, q, keys, D, scores, most, ahead);
     ahead.at = nullptr;
 }
 
@@ -89,7 +109,7 @@ void add_some(int64_t rows, const uint16_t* weights, const uint32_t* values, int
 void add_rows(int64_t rows, const uint16_t* weights, const uint32_t* values, int64_t count, int64_t D, bool fresh,
               float* sums, Ahead& ahead) {
     if (!ahead.at) return add_some<0>(rows, weights, values, count, D, fresh, sums, ahead);
-    add_some<2>(rows, weights, values, count, D, fresh, sums, ahead);
+    add_some<4>(rows, weights, values, count, D, fresh, sums, ahead);
     ahead.at = nullptr;
 }
 
@@ -114,14 +134,13 @@ void join_rows(const Job& job, Room& room, int64_t row, int64_t rows, int64_t at
     }
 }
 
-// Many rows: everything is packed, then six rows at a time go through the whole block.
+// Many rows: every panel is found first, then six rows at a time go through the whole block.
 void block_of_many(const Job& job, Room& room, int64_t first, int64_t keys) {
     const int64_t D = job.D, panels = (keys + PANEL - 1) / PANEL;
+    const uint32_t *k[STRIDE / PANEL], *v[STRIDE / PANEL];
+    for (int64_t p = 0; p < panels; ++p)
+        k[p] = key_panel(job, room, first, keys, p), v[p] = value_panel(job, room, first, keys, p);
     Ahead none;
-    for (int64_t p = 0; p < panels; ++p) {
-        pack_keys(job, first + p * PANEL, keys - p * PANEL, room.keys + p * PANEL * D / 2, none);
-        pack_values(job, first + p * PANEL, keys - p * PANEL, room.values + p * PANEL * D / 2, none);
-    }
     for (int64_t row = 0; row < job.rows; row += TILE) {
         const int64_t rows = job.rows - row < TILE ? job.rows - row : TILE;
         // the last of these rows sees the most
@@ -129,9 +148,13 @@ void block_of_many(const Job& job, Room& room, int64_t first, int64_t keys) {
         __m512 most[TILE];
         for (auto& m : most) m = _mm512_set1_ps(NOTHING);
         for (int64_t p = 0; p < panels; ++p)
-            score_rows(rows, room.q + row * D, room.keys + p * PANEL * D / 2, D, room.scores + p * PANEL, most, none);
+            score_rows(rows, room.q + row * D, k[p], D, room.scores + p * PANEL, most, none);
         weigh_rows(job, room, row, rows, 0, first, keys, most);
-        add_rows(rows, room.weights, room.values, panels * PANEL, D, true, room.part_sums, none);
+        // panels that lie one behind the other are one
+        for (int64_t p = 0, next; p < panels; p = next) {
+            for (next = p + 1; next < panels && v[next] == v[next - 1] + PANEL * D / 2;) ++next;
+            add_rows(rows, room.weights + p * PANEL, v[p], (next - p) * PANEL, D, p == 0, room.part_sums, none);
+        }
         join_rows(job, room, row, rows, 0);
     }
 }
@@ -143,18 +166,18 @@ void block_of_few(const Job& job, Room& room, int64_t first, int64_t keys) {
     for (auto& m : most) m = _mm512_set1_ps(NOTHING);
     for (int64_t p = 0; p < panels; ++p) {
         Ahead soon = page_at(job, job.values, first + p * PANEL);
-        pack_keys(job, first + p * PANEL, keys - p * PANEL, room.keys, soon);
+        const uint32_t* k = key_panel(job, room, first, keys, p);
         for (int64_t row = 0; row < job.rows; row += TILE)
-            score_rows(job.rows - row, room.q + row * D, room.keys, D, room.scores + row * STRIDE + p * PANEL,
-                          most + row, soon);
+            score_rows(job.rows - row, room.q + row * D, k, D, room.scores + row * STRIDE + p * PANEL, most + row,
+                       soon);
     }
     weigh_rows(job, room, 0, job.rows, 0, first, keys, most);
     for (int64_t p = 0; p < panels; ++p) {
         Ahead soon = page_at(job, job.keys, first + job.block + p * PANEL);
-        pack_values(job, first + p * PANEL, keys - p * PANEL, room.values, soon);
+        const uint32_t* v = value_panel(job, room, first, keys, p);
         for (int64_t row = 0; row < job.rows; row += TILE)
-            add_rows(job.rows - row, room.weights + row * STRIDE + p * PANEL, room.values, PANEL, D, p == 0,
-                        room.part_sums + row * D, soon);
+            add_rows(job.rows - row, room.weights + row * STRIDE + p * PANEL, v, PANEL, D, p == 0,
+                     room.part_sums + row * D, soon);
     }
     join_rows(job, room, 0, job.rows, 0);
 }
@@ -248,9 +271,9 @@ void qk::share_jobs(const Job* jobs, int64_t count, char* rooms, const Shift& sh
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < count; ++i) {
         Job job = jobs[i];
-        if (job.bfloat16) {
-            job.keys = static_cast<const uint16_t*>(job.keys) + shift.keys;
-            job.values = static_cast<const uint16_t*>(job.values) + shift.values;
+        if (job.pages) {
+            job.keys = static_cast<const uint32_t*>(job.keys) + shift.keys;
+            job.values = static_cast<const uint32_t*>(job.values) + shift.values;
         }
         one_job(job, room);
     }

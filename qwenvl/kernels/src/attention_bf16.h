@@ -16,11 +16,10 @@ inline int64_t job_rows(int64_t D) { return 98304 / D; }
 struct Job {
     const float* q;
     int64_t q_row, q_head, group, rows;
-    const void* keys;
+    const void* keys;      // of PAIRS with `pages`; else float32, key j in row j
     const void* values;
-    int64_t k_row, v_row;
-    const int32_t* pages;  // or null: key j lies in row j
-    bool bfloat16;         // what keys and values are; else float32
+    int64_t k_row, v_row;  // of float32
+    const int32_t* pages;  // or null
     bool causal;           // then row r sees `visible` + r / group keys, else all
     int64_t visible;
     int64_t block;
@@ -35,7 +34,7 @@ struct Job {
 // Bytes that each thread needs.
 int64_t room_bytes(int64_t D);
 
-// By how many elements of a bfloat16 store the jobs' keys and values lie elsewhere: in another layer.
+// By how many words of a store the jobs' keys and values lie elsewhere: in another layer.
 struct Shift {
     int64_t keys = 0, values = 0;
 };

@@ -1,4 +1,5 @@
-// Keys and values laid out for products of bfloat16 pairs. Knows rows, pages and shuffles, nothing of attention.
+// Keys and values as products of bfloat16 pairs take them: found in a page, or laid out. Knows rows, pages and
+// shuffles, nothing of attention.
 #pragma once
 #include <immintrin.h>
 
@@ -10,26 +11,18 @@ using qk::Job;
 
 constexpr int64_t PANEL = 64;  // keys, or columns, side by side in four registers
 
-// Memory to be asked for while something else is computed: a page of rows that lie one behind the other.
+// A page to be asked for while something else is computed, if any.
 struct Ahead {
     const char* at = nullptr;
-
-    void fetch(int64_t lines) {
-        if (!at) return;
-        for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64, 0, 2);
-        at += lines * 64;
-    }
 };
 
-inline const void* row_of(const Job& job, const void* base, int64_t stride, int64_t j) {
-    const int64_t row = job.pages ? job.pages[j / qk::PAGE] * qk::PAGE + j % qk::PAGE : j;
-    return static_cast<const char*>(base) + row * stride * (job.bfloat16 ? 2 : 4);
+// Page of a store of PAIRS that holds key j, the first of it.
+inline const uint32_t* page_of(const Job& job, const void* base, int64_t j) {
+    return static_cast<const uint32_t*>(base) + job.pages[j / qk::PAGE] * qk::PAGE * (job.D / 2);
 }
 
-// 32 elements of a row as bfloat16, from either kind of store.
-inline __m512i load32(const Job& job, const void* row, int64_t d) {
-    if (job.bfloat16) return _mm512_loadu_si512(static_cast<const uint16_t*>(row) + d);
-    const float* x = static_cast<const float*>(row) + d;
+// 32 elements of a row as bfloat16.
+inline __m512i load32(const float* x) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x)));
 }
 
@@ -64,40 +57,44 @@ inline void transpose(__m512i (&x)[16]) {
     for (int i = 0; i < 16; ++i) x[i] = y[i];
 }
 
-// 64 keys from `first` on, of which `count` are there: panel[D / 2][64] of the pairs of elements 2i and 2i + 1.
-inline void pack_keys(const Job& job, int64_t first, int64_t count, uint32_t* panel, Ahead& ahead) {
-    for (int64_t j = 0; j < PANEL; j += 16) {
-        const void* rows[16];
-        for (int64_t i = 0; i < 16; ++i)
-            rows[i] = j + i < count ? row_of(job, job.keys, job.k_row, first + j + i) : nullptr;
+// 64 rows of float32 keys from `first` on, of which `count` are there, as a page of PAIRS has them.
+inline void pack_keys(const Job& job, int64_t first, int64_t count, uint32_t* panel) {
+    const float* keys = static_cast<const float*>(job.keys) + first * job.k_row;
+    for (int64_t j = 0; j < PANEL; j += 16)
         for (int64_t d = 0; d < job.D; d += 32) {
             __m512i x[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; ++i) x[i] = rows[i] ? load32(job, rows[i], d) : _mm512_setzero_si512();
+            for (int i = 0; i < 16; ++i)
+                x[i] = j + i < count ? load32(keys + (j + i) * job.k_row + d) : _mm512_setzero_si512();
             transpose(x);
 #pragma GCC unroll 16
             for (int i = 0; i < 16; ++i) _mm512_store_si512(panel + (d / 2 + i) * PANEL + j, x[i]);
-            ahead.fetch(8);
         }
-    }
 }
 
-// 64 values from `first` on, of which `count` are there: panel[32][D] of the pairs of values 2j and 2j + 1.
-inline void pack_values(const Job& job, int64_t first, int64_t count, uint32_t* panel, Ahead& ahead) {
+// The same of values.
+inline void pack_values(const Job& job, int64_t first, int64_t count, uint32_t* panel) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    for (int64_t j = 0; j < PANEL; j += 2, panel += job.D) {
-        const void* even = j < count ? row_of(job, job.values, job.v_row, first + j) : nullptr;
-        const void* odd = j + 1 < count ? row_of(job, job.values, job.v_row, first + j + 1) : nullptr;
+    const float* values = static_cast<const float*>(job.values) + first * job.v_row;
+    for (int64_t j = 0; j < PANEL; j += 2, panel += job.D)
         for (int64_t d = 0; d < job.D; d += 32) {
-            const __m512i a = even ? load32(job, even, d) : _mm512_setzero_si512();
-            const __m512i b = odd ? load32(job, odd, d) : _mm512_setzero_si512();
+            const float* row = values + j * job.v_row + d;
+            const __m512i a = j < count ? load32(row) : _mm512_setzero_si512();
+            const __m512i b = j + 1 < count ? load32(row + job.v_row) : _mm512_setzero_si512();
             _mm512_store_si512(panel + d, _mm512_permutex2var_epi16(a, low, b));
             _mm512_store_si512(panel + d + 16, _mm512_permutex2var_epi16(a, high, b));
-            ahead.fetch(1);
         }
-    }
+}
+
+// The first `count` values of a page of PAIRS, and zeros: what lies behind them may be no number at all.
+inline void first_values(const uint32_t* page, int64_t count, int64_t D, uint32_t* panel) {
+    for (int64_t j = 0; j < PANEL; j += 2, page += D, panel += D)
+        for (int64_t d = 0; d < D; d += 16) {
+            const __m512i seen = _mm512_set1_epi32(j + 1 < count ? -1 : j < count ? 0xffff : 0);
+            _mm512_store_si512(panel + d, _mm512_and_si512(_mm512_loadu_si512(page + d), seen));
+        }
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ inline void score_tile(const uint16_t* q, const uint32_t* keys, int64_t D, float
         for (int c = 0; c < LINES; ++c) __builtin_prefetch(soon + c * 64, 0, 2);
         soon += LINES * 64;
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; ++c) k[c] = pairs(_mm512_load_si512(keys + c * 16));
+        for (int c = 0; c < 4; ++c) k[c] = pairs(_mm512_loadu_si512(keys + c * 16));
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
             const __m512bh a = everywhere(q + r * D + 2 * i);
@@ -78,7 +78,7 @@ inline void value_tile(const uint16_t* weights, const uint32_t* values, int64_t 
         for (int c = 0; c < LINES; ++c) __builtin_prefetch(soon + c * 64, 0, 2);
         soon += LINES * 64;
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) v[c] = pairs(_mm512_load_si512(values + c * 16));
+        for (int c = 0; c < C; ++c) v[c] = pairs(_mm512_loadu_si512(values + c * 16));
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
             const __m512bh w = everywhere(weights + r * STRIDE + j);

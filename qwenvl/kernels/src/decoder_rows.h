@@ -22,6 +22,16 @@ inline uint16_t to_bfloat16(float x) {
     return static_cast<uint16_t>((x != x ? word.u | 0x400000u : rounded) >> 16);
 }
 
+// One row of a page of PAIRS: `words` is the page, `at` its token there.
+inline void keep_key_pairs(const float* x, uint32_t* words, int64_t at, int64_t D) {
+    for (int64_t i = 0; i < D / 2; ++i)
+        words[i * qk::PAGE + at] = to_bfloat16(x[2 * i]) | static_cast<uint32_t>(to_bfloat16(x[2 * i + 1])) << 16;
+}
+
+inline void keep_value_pairs(const float* x, uint16_t* halves, int64_t at, int64_t D) {
+    for (int64_t d = 0; d < D; ++d) halves[(at / 2 * D + d) * 2 + at % 2] = to_bfloat16(x[d]);
+}
+
 // One row of one head to the store; `scale` is its own, if it has one.
 inline void keep_head(const float* x, void* store, int64_t at, int64_t D, int32_t kind, float* scale) {
     if (kind == qk::INT8) {
@@ -48,6 +58,13 @@ inline void place_key_and_value(const qk::Place& task, int64_t m, int64_t g) {
     float key[qk::MOST_PLACED];
     norm_row(row, task.k_norm, key, D, task.eps);
     rotate_head(key, task.cos + m * D, task.sin + m * D, D);
+    if (task.kind == qk::PAIRS) {
+        const int64_t slot = task.slots[m], page = g * task.head + slot / qk::PAGE * qk::PAGE * (D / 2);
+        keep_key_pairs(key, static_cast<uint32_t*>(task.keys) + page, slot % qk::PAGE, D);
+        keep_value_pairs(row + G * D, reinterpret_cast<uint16_t*>(static_cast<uint32_t*>(task.values) + page),
+                         slot % qk::PAGE, D);
+        return;
+    }
     const bool scaled = task.kind == qk::INT8;
     const int64_t scale = g * task.scale_head + task.slots[m];
     keep_head(key, task.keys, at, D, task.kind, scaled ? task.key_scales + scale : nullptr);

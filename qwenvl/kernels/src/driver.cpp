@@ -59,7 +59,7 @@ std::vector<uint8_t> nibbles_of(std::vector<int8_t>& weight, int64_t N, int64_t 
         for (int64_t k = 0; k < K; ++k) {
             const uint8_t* group = packed.data() + (n / 64 * groups + k / 32) * 17 * 64;
             const int code = group[n % 64], half = static_cast<int>(k % 32 / 16);
-            const int two = group[64 + n % 64 / 16 * 256 + k % 16 / 4 * 64 + n % 16 * 4 + k % 4];
+            const int two = group[64 + (k % 16 / 4 * 64 + n % 64) * 4 + k % 4];
             const int made = ((two >> 4 * half & 15) - (code >> 4)) * ((code & 15) + 1);
             check(made >= -128 && made <= 127, "a weight in 4 bits", qk::PLAIN);
             weight[n * K + k] = static_cast<int8_t>(made);
@@ -144,21 +144,33 @@ struct Store {
         }
     }
 
+    // Keys as PAIRS have them, or values: page by page.
+    void pair(bool of_values, int64_t D) {
+        const std::vector<uint16_t> rows = halves;
+        for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
+            const int64_t page = i / D / qk::PAGE * qk::PAGE * D, j = i / D % qk::PAGE, d = i % D;
+            const int64_t at = of_values ? (j / 2 * D + d) * 2 + j % 2 : (d / 2 * qk::PAGE + j) * 2 + d % 2;
+            halves[static_cast<std::size_t>(page + at)] = rows[static_cast<std::size_t>(i)];
+        }
+    }
+
     const void* data(int kind) const {
         if (kind == qk::INT8) return bytes.data();
-        return kind == qk::BFLOAT16 ? static_cast<const void*>(halves.data()) : numbers.data();
+        return kind == qk::FLOAT32 ? static_cast<const void*>(numbers.data()) : halves.data();
     }
 };
 
 void try_paged(int set, int64_t S, int64_t T, int64_t G, int64_t group, int64_t D, int kind, int threads) {
     const int64_t pages = (S + 63) / 64, rows = pages * 64, H = G * group;
     const std::vector<float> q = numbers(T * H * D);
-    const Store keys(G * rows, D, kind), values(G * rows, D, kind);
+    Store keys(G * rows, D, kind), values(G * rows, D, kind);
+    if (kind == qk::PAIRS) keys.pair(false, D), values.pair(true, D);
+    const int64_t width = kind == qk::PAIRS ? D / 2 : D;  // elements of a row
     std::vector<int32_t> table;
     for (int64_t page = pages; page--;) table.push_back(static_cast<int32_t>(page));  // last page first
     const int32_t* tables[] = {table.data()};
     std::vector<float> out(q.size());
-    const qk::Paged task{q.data(), H * D, D, keys.data(kind), values.data(kind), rows * D, D, kind, threads, tables,
+    const qk::Paged task{q.data(), H * D, D, keys.data(kind), values.data(kind), rows * width, width, kind, threads, tables,
                          &S, &T, out.data(), 1, H, G, D, keys.scales.data(), values.scales.data(), rows};
     check(qk_paged(set, &task) == 0, "memory", set);
     for (int64_t t = 0; t < T; ++t)
@@ -168,7 +180,7 @@ void try_paged(int set, int64_t S, int64_t T, int64_t G, int64_t group, int64_t 
                 const int64_t at = (h / group * rows + table[j / 64] * 64 + j % 64) * D;
                 head.keys.push_back(keys.numbers.data() + at), head.values.push_back(values.numbers.data() + at);
             }
-            const double limit = kind == qk::BFLOAT16 ? 3e-2 : kind == qk::INT8 ? 1e-3 : 1e-4;
+            const double limit = kind == qk::PAIRS ? 3e-2 : kind == qk::INT8 ? 1e-3 : 1e-4;
             check(difference(head, D, out.data() + (t * H + h) * D) < limit, "attention over pages", set);
         }
 }
@@ -237,13 +249,13 @@ void try_layers(int set, int64_t M, int kind) {
     const int32_t* pages[] = {table};
     std::vector<float> results[2] = {x, x};
     for (int threads : {1, 2}) {
-        const int64_t bytes = kind == qk::INT8 ? 1 : 2;
+        const int64_t bytes = kind == qk::INT8 ? 1 : 2, width = kind == qk::PAIRS ? D / 2 : D;
         std::vector<int8_t> keys(static_cast<std::size_t>(L * G * ROOM * D * bytes)), values(keys.size());
         std::vector<float> scales(static_cast<std::size_t>(2 * L * G * ROOM));
         qk::Layers task{layers, L, results[threads - 1].data(), M, angles.data(), angles.data(), slots.data(),
                         G * ROOM * D * bytes, {}, G * ROOM};
         task.attention.keys = keys.data(), task.attention.values = values.data();
-        task.attention.head = ROOM * D, task.attention.row = D, task.attention.kind = kind;
+        task.attention.head = ROOM * width, task.attention.row = width, task.attention.kind = kind;
         task.attention.key_scales = scales.data(), task.attention.value_scales = scales.data() + L * G * ROOM;
         task.attention.scale_head = ROOM;
         task.attention.threads = threads, task.attention.pages = pages;
@@ -264,7 +276,9 @@ int main() {
                                      {3, 128, 600}, {8, 64, 300}};
         for (const auto& [M, N, K] : shapes)
             for (qk::Format format : {qk::BYTES, qk::NIBBLES}) try_linear(set, M, N, K, format);
-        for (int kind : {qk::FLOAT32, qk::BFLOAT16, qk::INT8})
+        std::vector<int> kinds{qk::FLOAT32, qk::BFLOAT16, qk::INT8};
+        if (set == qk::AVX512_VNNI && qk_sets() >> qk::AVX512_BF16 & 1) kinds.push_back(qk::PAIRS);
+        for (int kind : kinds)
             for (int threads : {1, 2}) {
                 try_paged(set, 1, 1, 1, 1, 32, kind, threads);
                 try_paged(set, 65, 8, 2, 2, 64, kind, threads);
@@ -272,7 +286,8 @@ int main() {
                 try_paged(set, 130, 70, 3, 3, 96, kind, threads);
                 try_paged(set, 77, 3, 1, 7, 256, kind, threads);
             }
-        for (int kind : {qk::BFLOAT16, qk::INT8})
+        kinds.erase(kinds.begin());
+        for (int kind : kinds)
             for (int64_t M : {1, 5, 130}) try_layers(set, M, kind);
         try_place_int8(set, 1, 2, 1, 32);
         try_place_int8(set, 19, 3, 2, 70);

@@ -16,7 +16,7 @@ thread_local qk::Buffer buffer;
 extern "C" {
 
 // Raised whenever a function here changes its meaning: an older library is then not used.
-QK_PUBLIC int32_t qk_interface() { return 4; }
+QK_PUBLIC int32_t qk_interface() { return 5; }
 
 // Bit s: Set s was compiled and this machine can run it.
 QK_PUBLIC uint32_t qk_sets() { return qk::usable_sets(); }
@@ -43,7 +43,7 @@ QK_PUBLIC int32_t qk_linear(int32_t set, const qk::Linear* task) try {
 
 // 0, or 1 when memory ran out.
 QK_PUBLIC int32_t qk_paged(int32_t set, const qk::Paged* task) try {
-    const qk::PagedWork work(set, *task, qk::multiplies_bfloat16(set));
+    const qk::PagedWork work(set, *task);
 #pragma omp parallel num_threads(task->threads)
     work.share(*task);
     return 0;

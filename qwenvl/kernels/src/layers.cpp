@@ -100,7 +100,7 @@ private:
 
 void qk::layers(int32_t set, const Layers& task) {
     const Team team(set, task);
-    const PagedWork work(set, team.attention(0), multiplies_bfloat16(set));
+    const PagedWork work(set, team.attention(0));
 #pragma omp parallel num_threads(task.attention.threads)
     for (int64_t layer = 0; layer < task.count; ++layer) team.share(task.layers[layer], work, team.attention(layer));
 }

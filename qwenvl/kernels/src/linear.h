@@ -7,9 +7,10 @@
 //
 // The same int8 weights in 4 bits, 4.25 with what belongs to them: uint8 [P][ceil(K / 32)][17][64]. A group of 32 inputs
 // of a panel's outputs is a line of codes and 16 lines of weights. The code of output n holds its step s - 1 in the low
-// half, its zero z in the high one: weight = (q - z) * s, a whole number from -128 to 127, whatever q a group uses. Line
-// 1 + 4 c + j has outputs 16 c to 16 c + 15, four bytes each: byte i holds q of input 4 j + i in its low half and of
-// input 16 + 4 j + i in the high one. So s and z turn a line into two of the lines above, and all sums stay integers.
+// half, its zero z in the high one: weight = (q - z) * s, a whole number from -128 to 127, whatever q a group uses. The
+// weights are [4][64][4]: byte i of output n in j holds q of input 4 j + i in its low half and of input 16 + 4 j + i in
+// the high one. So s and z turn them into two pieces of what stands above, all sums stay integers, and a product reads
+// a group from its first byte to its last.
 #pragma once
 #include <cstdint>
 

@@ -20,7 +20,7 @@ constexpr int64_t SLAB_GROUPS = 8, ROWS_TOGETHER = 96;
 constexpr int64_t FETCH_GROUPS = 8;
 
 // Bytes of outputs n on, inputs 4 j on and 16 + 4 j on, within a group.
-inline int64_t line_of(int64_t n, int64_t j) { return 64 + n / 16 * 256 + j * 64 + n % 16 * 4; }
+inline int64_t line_of(int64_t n, int64_t j) { return 64 + (j * qk::PANEL + n) * 4; }
 
 // Adds groups of inputs to the sums [R][64] of C registers of outputs in `dots`; fetches LINES lines ahead in each.
 template <class V, int R, int C, int LINES>

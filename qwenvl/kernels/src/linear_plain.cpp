@@ -18,9 +18,9 @@ void dots_of_nibbles(const uint8_t* group, int64_t groups, const int8_t* row, in
     for (int64_t g = 0; g < groups; ++g, group += qk::GROUP_BYTES, row += qk::GROUP)
         for (int n = 0; n < qk::PANEL; ++n) {
             const int s = (group[n] & 15) + 1, z = group[n] >> 4;
-            const uint8_t* lines = group + 64 + n / 16 * 256 + n % 16 * 4;
+            const uint8_t* fours = group + 64 + n * 4;
             for (int k = 0; k < 16; ++k) {
-                const uint8_t two = lines[k / 4 * 64 + k % 4];
+                const uint8_t two = fours[k / 4 * qk::PANEL * 4 + k % 4];
                 dots[n] += ((two & 15) - z) * s * row[k] + ((two >> 4) - z) * s * row[k + 16];
             }
         }

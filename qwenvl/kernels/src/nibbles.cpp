@@ -82,7 +82,7 @@ Group read_group(const int8_t* weights, int64_t count) {
 void write_group(const Group& group, Choice choice, int64_t n, uint8_t* out) {
     const Bounds bounds(choice.step, choice.zero);
     out[n] = static_cast<uint8_t>((choice.step - 1) | choice.zero << 4);
-    uint8_t* lines = out + 64 + n / 16 * 256 + n % 16 * 4;
+    uint8_t* fours = out + 64 + n * 4;
     const float part = 1.0f / static_cast<float>(choice.step);
     for (int k = 0; k < 16; ++k) {
         int q[2];
@@ -90,7 +90,7 @@ void write_group(const Group& group, Choice choice, int64_t n, uint8_t* out) {
             const float x = rounded(group.weights[k + 16 * half] * part);
             q[half] = static_cast<int>(within(x, bounds.least, bounds.most)) + choice.zero;
         }
-        lines[k / 4 * 64 + k % 4] = static_cast<uint8_t>(q[0] | q[1] << 4);
+        fours[k / 4 * qk::PANEL * 4 + k % 4] = static_cast<uint8_t>(q[0] | q[1] << 4);
     }
 }
 

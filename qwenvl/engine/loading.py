@@ -116,22 +116,27 @@ def _model(source: Source, build: Builder) -> Model:
 
 def _quantized_model(checkpoint: Checkpoint, source: Source, quantization: str, skip: str, report: Report,
                      kept: Path | None, limit: float) -> Model:  # fmt: skip
-    """From the weights kept by an earlier start, or from the checkpoint, keeping them for the next one."""
+    """From the weights kept by an earlier start, or from the checkpoint, keeping them for this one and the next."""
     size = sum(path.stat().st_size for path in checkpoint.files)
     if kept is None or size < WORTH_KEEPING_BYTES:
         return _quantized(checkpoint, source, quantization, skip, report, limit)[0]
     folder = kept_folder(checkpoint, kept, skip, limit, quantization)
-    if (model := _kept_model(folder, checkpoint, source, quantization, skip, report)) is not None:
-        return model
-    model, build = _quantized(checkpoint, source, quantization, skip, report, limit)
-    writer = open_writer(folder, owner=_owner(checkpoint.folder, quantization), size=size // 2)
-    if writer is None:
-        return model
-    report("keeping the quantised weights", 0.0)
-    build.keep(writer)
-    writer.finish([dataclasses.asdict(layer) for layer in model.fidelity])
-    # not the file's own pages at once: both copies would be in memory together
-    return model
+    if (saved := open_saved(folder)) is None:
+        made, build = _quantized(checkpoint, source, quantization, skip, report, limit)
+        writer = open_writer(folder, owner=_owner(checkpoint.folder, quantization), size=size // 2)
+        if writer is None:
+            return made
+        report("keeping the quantised weights", 0.0)
+        build.keep(writer)
+        writer.finish([dataclasses.asdict(layer) for layer in made.fidelity])
+        if (saved := open_saved(folder)) is None:
+            return made
+        # gone before the file's pages are mapped, or both copies would be in memory together
+        del made, build, writer
+        give_back()
+    model = _model(source, Builder(checkpoint, quantization, skip, lambda stage, fraction: None, saved=saved))
+    saved.warm(lambda fraction: report("loading the model", fraction))
+    return dataclasses.replace(model, fidelity=tuple(LayerFidelity(**layer) for layer in saved.notes))
 
 
 def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float, quantization: str = "int8") -> Path:
@@ -139,16 +144,6 @@ def kept_folder(checkpoint: Checkpoint, kept: Path, skip: str, limit: float, qua
     files = [checkpoint.folder / "config.json", *checkpoint.files]
     version = version_of(files, stored_form(quantization), skip, f"fidelity {limit}")
     return kept / f"{checkpoint.folder.resolve().name}-{version}"
-
-
-def _kept_model(folder: Path, checkpoint: Checkpoint, source: Source, quantization: str, skip: str,
-                report: Report) -> Model | None:  # fmt: skip
-    """The model of the weights in a folder; None if there are none."""
-    if (saved := open_saved(folder)) is None:
-        return None
-    model = _model(source, Builder(checkpoint, quantization, skip, lambda stage, fraction: None, saved=saved))
-    saved.warm(lambda fraction: report("loading the model", fraction))
-    return dataclasses.replace(model, fidelity=tuple(LayerFidelity(**layer) for layer in saved.notes))
 
 
 def _owner(folder: Path, quantization: str) -> str:

@@ -16,8 +16,8 @@ constexpr int NIBBLE_ROWS = 8;
 // So few are multiplied with the nibbles as they are, and every group's sums are put in place afterwards.
 constexpr int RAW_ROWS = 2;
 constexpr int64_t SLAB_GROUPS = 8, ROWS_TOGETHER = 96;
-// How far ahead weights are fetched into the L2 cache.
-constexpr int64_t FETCH_GROUPS = 8;
+// How far ahead weights are fetched into the L2 cache, as in FETCH_BYTES; where slabs take turns, it is the next slab.
+constexpr int64_t FETCH_GROUPS = 4;
 
 // Bytes of outputs n on, inputs 4 j on and 16 + 4 j on, within a group.
 inline int64_t line_of(int64_t n, int64_t j) { return 64 + (j * qk::PANEL + n) * 4; }
@@ -122,14 +122,14 @@ template <class V, int R>
 inline void nibbles_of_rows(const uint8_t* panel, int64_t groups, const int8_t* rows, int64_t stride, int32_t* dots) {
     constexpr int C = V::NIBBLE_SUMS / (R <= 4 ? 4 : 8), PARTS = qk::PANEL / V::WIDTH / C;
     constexpr int LINES = (17 + PARTS - 1) / PARTS;
-    const int64_t slab = PARTS == 1 ? groups : SLAB_GROUPS;
+    const int64_t slab = PARTS == 1 ? groups : SLAB_GROUPS, ahead = PARTS == 1 ? FETCH_GROUPS : SLAB_GROUPS;
     for (int64_t g = 0; g < groups; g += slab) {
         const int64_t some = g + slab < groups ? slab : groups - g;
         const uint8_t* here = panel + g * qk::GROUP_BYTES;
         for (int part = 0; part < PARTS; ++part) {
             constexpr auto tile = R <= RAW_ROWS ? raw_nibble_tile<V, R, C, LINES> : nibble_tile<V, R, C, LINES>;
             tile(here, part * C * V::WIDTH, some, rows + g * qk::GROUP, stride,
-                 here + FETCH_GROUPS * qk::GROUP_BYTES + part * LINES * 64, dots);
+                 here + ahead * qk::GROUP_BYTES + part * LINES * 64, dots);
         }
     }
 }

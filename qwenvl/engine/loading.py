@@ -1,6 +1,7 @@
 """From a folder to a running engine: quantised now and checked for fidelity, or as an earlier start left it."""
 
 import dataclasses
+import gc
 import logging
 import time
 from pathlib import Path
@@ -133,6 +134,7 @@ def _quantized_model(checkpoint: Checkpoint, source: Source, quantization: str, 
             return made
         # gone before the file's pages are mapped, or both copies would be in memory together
         del made, build, writer
+        gc.collect()  # the engine that answered once is a ring of references
         give_back()
     model = _model(source, Builder(checkpoint, quantization, skip, lambda stage, fraction: None, saved=saved))
     saved.warm(lambda fraction: report("loading the model", fraction))

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import time
+import weakref
 
 import pytest
 import torch
@@ -47,6 +48,22 @@ def test_the_second_start_maps_what_the_first_one_made(model_folder, tmp_path, m
     assert answers[0] == answers[1] and answers[0]
     with open("/proc/self/maps") as maps:
         assert any(line.rstrip().endswith("weights.bin") for line in maps)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.1])
+def test_a_first_start_lets_go_of_what_it_made_once_that_is_kept(model_folder, tmp_path, monkeypatch, limit):
+    """Served is what is mapped: two copies of a large model would not fit. With and without a first question."""
+    made, real = [], loading._quantized
+
+    def remember(*args):
+        model, build = real(*args)
+        made.extend(map(weakref.ref, (model.text.layers[0].qkv, model.vision, model.text.head)))
+        return model, build
+
+    monkeypatch.setattr(loading, "_quantized", remember)
+    model = load_model(Source(model_folder, "x"), "int8", "", silent, kept=tmp_path / "kept", fidelity_limit=limit)
+    assert len(made) == 3 and [ref() for ref in made] == [None] * 3
+    assert ask(Engine(model), noise(300, 200))
 
 
 def test_another_checkpoint_or_skip_list_is_quantised_anew_and_the_old_one_leaves(model_folder, tmp_path):

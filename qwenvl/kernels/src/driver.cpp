@@ -249,7 +249,7 @@ void try_layers(int set, int64_t M, int kind) {
     const int32_t* pages[] = {table};
     std::vector<float> results[2] = {x, x};
     for (int threads : {1, 2}) {
-        const int64_t bytes = kind == qk::INT8 ? 1 : 2, width = kind == qk::PAIRS ? D / 2 : D;
+        const int64_t bytes = kind == qk::INT8 ? 1 : kind == qk::FLOAT32 ? 4 : 2, width = kind == qk::PAIRS ? D / 2 : D;
         std::vector<int8_t> keys(static_cast<std::size_t>(L * G * ROOM * D * bytes)), values(keys.size());
         std::vector<float> scales(static_cast<std::size_t>(2 * L * G * ROOM));
         qk::Layers task{layers, L, results[threads - 1].data(), M, angles.data(), angles.data(), slots.data(),
@@ -286,7 +286,6 @@ int main() {
                 try_paged(set, 130, 70, 3, 3, 96, kind, threads);
                 try_paged(set, 77, 3, 1, 7, 256, kind, threads);
             }
-        kinds.erase(kinds.begin());
         for (int kind : kinds)
             for (int64_t M : {1, 5, 130}) try_layers(set, M, kind);
         try_place_int8(set, 1, 2, 1, 32);

@@ -87,6 +87,7 @@ const shownTalk = ({ conversation, turns, pictures } = state) => ({ conversation
 
 function clear() {
   clearTimeout(timer);
+  lastMs = -Infinity; // what comes next is another conversation, whose first change is kept at once
   set({ turns: [], pictures: [], active: null, conversation: null, storage: 'fine' });
 }
 

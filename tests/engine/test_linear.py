@@ -114,5 +114,5 @@ def test_stored_and_restored_is_the_same_product(weight, rows):
 
 def test_the_form_says_which_kernel_the_stored_bytes_are_for(kind):
     assert linear.stored_form() == {"own": "panels64-v1", "stock": "rows-v1"}[kind]
-    assert linear.stored_form("int4") == "nibbles64-v1"
+    assert linear.stored_form("int4") == "nibbles64-v2"
     assert kind in linear.kernel_name()

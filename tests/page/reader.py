@@ -104,6 +104,15 @@ def wait_until_free(page):
     page.wait_for_function("import('./static/state.js').then(({ state }) => !state.active)")
 
 
+def wait_until_kept(page):
+    """Until the archive has the conversation on the page."""
+    page.wait_for_function(
+        """Promise.all([import('./static/state.js'), import('./static/archive.js')]).then(
+            ([{ state }, { read }]) => state.conversation && read(state.conversation.id)
+        )"""
+    )
+
+
 def text_of(page, number=1) -> str:
     return answer(page, number).locator(".answer-text").text_content().strip()
 

@@ -11,6 +11,7 @@ from tests.page.reader import (
     health,
     picture,
     text_of,
+    wait_until_kept,
 )
 
 LONGER = LONG * 3  # about 5 s
@@ -66,7 +67,7 @@ def test_a_refresh_elsewhere_does_not_lose_the_left_answer(page):
     expect_phase(page, "writing")
     page.click("#new")
     ask(page, "second")
-    expect(page.locator(".turn")).to_contain_text("second")
+    wait_until_kept(page)
     page.reload()
     expect_phase(page, "done")
     assert text_of(page) == "second"

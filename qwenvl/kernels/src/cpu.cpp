@@ -79,5 +79,3 @@ uint32_t qk::usable_sets() {
     static const uint32_t sets = compiled_sets() & cpu_sets();  // asking a virtual CPU takes microseconds
     return sets;
 }
-
-bool qk::multiplies_bfloat16(int32_t set) { return set == AVX512_VNNI && usable_sets() >> AVX512_BF16 & 1; }

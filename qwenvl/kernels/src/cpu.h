@@ -14,7 +14,4 @@ uint32_t cpu_sets();
 // Those of them that are compiled.
 uint32_t usable_sets();
 
-// Whether attention may multiply in bfloat16 where `set` is chosen.
-bool multiplies_bfloat16(int32_t set);
-
 }  // namespace qk

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "cpu.h"
 #include "decoder.h"
 #include "scratch.h"
 
